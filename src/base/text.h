@@ -1,0 +1,28 @@
+/** @file Growing text and whole-file reading and writing. */
+#ifndef MT_BASE_TEXT_H
+#define MT_BASE_TEXT_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/** A growing, zero-terminated text. Start with `mt_text text = {0}`; free with mt_text_free(). */
+typedef struct mt_text {
+  char *data; /* NULL while empty */
+  size_t length;
+  size_t capacity;
+  bool failed; /* an append ran out of memory; later appends do nothing */
+} mt_text;
+
+void mt_text_append(mt_text *text, const char *format, ...) MT_PRINTF(2, 3);
+void mt_text_bytes(mt_text *text, const char *bytes, size_t count);
+void mt_text_free(mt_text *text);
+
+/** Reads a whole file; a zero byte is put behind the content. The caller frees `*data` with free(). */
+motet_status mt_file_read(const char *path, motet_error *error, char **data, size_t *bytes);
+
+/** Writes beside @p path, syncs and renames, so that @p path holds the old or the new content, never a part. */
+motet_status mt_file_write(const char *path, const void *data, size_t bytes, motet_error *error);
+
+#endif

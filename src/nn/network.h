@@ -1,0 +1,90 @@
+/** @file
+ * The network: weights, gradients and optimizer state of the layers that this rank holds, and forward and
+ * backward over contiguous runs of layers. It knows layers, not stages, ranks or schedules.
+ */
+#ifndef MT_NN_NETWORK_H
+#define MT_NN_NETWORK_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "model/internvl.h"
+#include "nn/batch.h"
+
+#include <stddef.h>
+
+typedef struct mt_network mt_network;
+
+/** A weight as users and files know it. Data are float32, row-major, owned by the network. */
+typedef struct mt_parameter {
+  const char *name; /* HuggingFace name in the config's own form */
+  int32_t layer;    /* model layer, numbered as mt_internvl_model() does */
+  int32_t dims;
+  int64_t shape[4];
+  int64_t count;
+  bool trainable;
+  bool decay; /* weight decay applies: matrices, not biases and norms */
+  float *value;
+  float *gradient; /* NULL if frozen */
+} mt_parameter;
+
+/** @p held: one flag a model layer; only held layers get memory. @p trainable: one flag a layer. With tied
+ * embeddings, a rank that holds the head alone gets a copy of the embedding as the head's weight; its gradient
+ * must be added to the first stage's by the caller. */
+motet_status mt_network_create(const mt_internvl *config, const bool *held, const bool *trainable,
+                               motet_error *error, mt_network **network);
+void mt_network_destroy(mt_network *network);
+
+int32_t mt_network_parameter_count(const mt_network *network);
+mt_parameter *mt_network_parameter(mt_network *network, int32_t index);
+
+/** Random weights, stream named by each parameter's name: the same values whichever layers are held. */
+void mt_network_initialize(mt_network *network, uint64_t seed);
+void mt_network_zero_gradients(mt_network *network);
+
+/** Shape of the activation that leaves @p layer for this batch: vision (tiles * (patches + 1), hidden), projector
+ * (tiles * tokens_per_tile, decoder hidden), decoder (tokens, hidden), head (0, 0). */
+void mt_network_output_shape(const mt_internvl *config, int32_t layer, const mt_batch *batch, int64_t *rows,
+                             int64_t *columns);
+
+/** Bytes that forward over the layers keeps in its arena until backward: exact, the memory forecast uses it. */
+int64_t mt_network_saved_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
+                               int32_t layer_end, int32_t first_trainable, const mt_batch *batch);
+
+/** Saved activations of one (stage, microbatch); lives in the arena given to forward. */
+typedef struct mt_saved mt_saved;
+
+/**
+ * Runs layers [layer_begin, layer_end).
+ * @param input  activation entering, NULL where the first layer reads the batch (vision embeddings); the token
+ *               embedding takes the image features, or NULL where the batch has no tiles
+ * @param output (rows, columns) of the last layer; NULL after the head
+ * @param keep   whether a backward will follow; @p first_trainable: the layer down to which it will run
+ * @param loss   added to when the head is among the layers: loss_weight times the summed token losses
+ */
+motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
+                                const float *input, float *output, bool keep, int32_t first_trainable,
+                                mt_arena *arena, motet_error *error, mt_saved **saved, double *loss);
+
+/**
+ * Runs the layers backward, from the last down to @p first_trainable, adding weight gradients of trainable layers.
+ * @param output_gradient NULL behind the head
+ * @param input_gradient  written if not NULL: gradient of forward's input (for the token embedding: of the image
+ *                        features)
+ */
+motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
+                                 int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
+                                 const float *output_gradient, float *input_gradient, motet_error *error);
+
+typedef struct mt_adamw {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+} mt_adamw;
+
+/** One AdamW step over the trainable parameters with `gradient_scale` applied first (clipping). @p step counts
+ * from 1. */
+motet_status mt_network_adamw(mt_network *network, const mt_adamw *options, int64_t step, double gradient_scale,
+                              motet_error *error);
+
+/** First and second moments of a trainable parameter, for checkpoints: [count] floats each. */
+void mt_network_moments(mt_network *network, int32_t index, float **first, float **second);
+
+#endif

@@ -1,0 +1,29 @@
+/** @file
+ * Orders: who encodes which microbatch, and where in each rank's body sequence. See docs/order.md.
+ */
+#ifndef MT_ORDER_ORDER_H
+#define MT_ORDER_ORDER_H
+
+#include "algebra/derive.h"
+#include "cost/table.h"
+#include "program/lower.h"
+
+typedef struct mt_order_options {
+  double search_seconds; /* effort of local search and branch and bound is bounded by counted work derived from
+                            this, never by a clock: same input, same order */
+  const motet_carried *carried; /* order `ahead`: what the previous step left, or NULL: the steady state */
+  int32_t carried_count;
+} mt_order_options;
+
+typedef struct mt_order_result {
+  mt_order order;
+  double makespan; /* on the plan's own timeline, transfers by the table's links */
+  double bound;    /* proven lower bound on the makespan of any order of this derivation's transposed work */
+} mt_order_result;
+
+/** Places the transposed regions' work into the body sequences as their skeletons ask; a derivation without
+ * transposed regions gets its body. Never slower than `prefix`. Allocates from @p arena. */
+motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                           const mt_order_options *options, motet_error *error, mt_order_result *result);
+
+#endif
