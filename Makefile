@@ -1,5 +1,30 @@
-# make        builds build/motet        make demo   trains a model       make test   passes every test
-.PHONY: all
+# make        builds build/motet
+# make demo   sets up, builds, prepares pictures with captions and trains a vision-language model
+# make test   sets up, builds and passes every test
+.PHONY: all demo test bench fuzz format clean
+
 all:
+	@tools/setup.sh
 	cmake --preset release
 	cmake --build --preset release
+
+demo: all
+	examples/demo/run.sh
+
+test:
+	@tools/setup.sh test
+	tests/run.sh
+
+bench: all
+	bench/run.sh
+
+# Longer fuzzing than the one inside `make test`.
+fuzz:
+	@tools/setup.sh test
+	tests/fuzz/run.sh
+
+format:
+	clang-format -i $$(git ls-files '*.[ch]')
+
+clean:
+	rm -rf build build-*
