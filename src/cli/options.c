@@ -19,22 +19,24 @@ static motet_status store(const mt_option *option, const char *value, void *targ
   char *end;
   errno = 0;
   switch (option->kind) {
-    case MT_OPTION_FLAG: *(bool *)field = true; return MOTET_OK;
-    case MT_OPTION_TEXT: *(const char **)field = value; return MOTET_OK;
-    case MT_OPTION_INTEGER: {
-      long long number = strtoll(value, &end, 10);
-      if (end == value || *end != '\0' || errno != 0 || number < 0)
-        return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a whole number >= 0", option->name, value);
-      *(int64_t *)field = number;
-      return MOTET_OK;
-    }
-    case MT_OPTION_NUMBER: {
-      double number = strtod(value, &end);
-      if (end == value || *end != '\0' || !isfinite(number) || number < 0)
-        return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a finite number >= 0", option->name, value);
-      *(double *)field = number;
-      return MOTET_OK;
-    }
+  case MT_OPTION_FLAG: *(bool *)field = true; return MOTET_OK;
+  case MT_OPTION_TEXT: *(const char **)field = value; return MOTET_OK;
+  case MT_OPTION_INTEGER: {
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || errno != 0 || number < 0)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a whole number >= 0", option->name,
+                          value);
+    *(int64_t *)field = number;
+    return MOTET_OK;
+  }
+  case MT_OPTION_NUMBER: {
+    double number = strtod(value, &end);
+    if (end == value || *end != '\0' || !isfinite(number) || number < 0)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a finite number >= 0", option->name,
+                          value);
+    *(double *)field = number;
+    return MOTET_OK;
+  }
   }
   return MOTET_ERROR_ARGUMENT;
 }

@@ -9,17 +9,17 @@
 
 static int exit_code(motet_status status) {
   switch (status) {
-    case MOTET_OK: return MT_EXIT_DONE;
-    case MOTET_ERROR_ILLEGAL:
-    case MOTET_ERROR_REFUSED: return MT_EXIT_NO;
-    case MOTET_ERROR_ARGUMENT:
-    case MOTET_ERROR_PARSE:
-    case MOTET_ERROR_IO:
-    case MOTET_ERROR_LIMIT:
-    case MOTET_ERROR_UNSUPPORTED: return MT_EXIT_USAGE;
-    case MOTET_ERROR_MEMORY:
-    case MOTET_ERROR_FAILED: return MT_EXIT_FAILURE;
-    case MOTET_ERROR_INTERRUPTED: return MT_EXIT_INTERRUPTED;
+  case MOTET_OK: return MT_EXIT_DONE;
+  case MOTET_ERROR_ILLEGAL:
+  case MOTET_ERROR_REFUSED: return MT_EXIT_NO;
+  case MOTET_ERROR_ARGUMENT:
+  case MOTET_ERROR_PARSE:
+  case MOTET_ERROR_IO:
+  case MOTET_ERROR_LIMIT:
+  case MOTET_ERROR_UNSUPPORTED: return MT_EXIT_USAGE;
+  case MOTET_ERROR_MEMORY:
+  case MOTET_ERROR_FAILED: return MT_EXIT_FAILURE;
+  case MOTET_ERROR_INTERRUPTED: return MT_EXIT_INTERRUPTED;
   }
   return MT_EXIT_FAILURE;
 }

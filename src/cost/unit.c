@@ -84,11 +84,11 @@ static motet_status scan_times(scanner *scan, times *found) {
 static motet_status settle(const scanner *scan, const times *found, mt_unit *unit) {
   const char *name = *unit->name != '\0' ? unit->name : "the unit";
   if ((found->x >= 0) != (found->w >= 0))
-    return mt_error_set(scan->error, MOTET_ERROR_ARGUMENT, "%s: %s: x and w stand for the two halves of a backward; give both",
-                        scan->option, name);
+    return mt_error_set(scan->error, MOTET_ERROR_ARGUMENT,
+                        "%s: %s: x and w stand for the two halves of a backward; give both", scan->option, name);
   if (found->b >= 0 && found->x >= 0 && fabs(found->b - found->x - found->w) > 1e-9 * (1 + found->b))
-    return mt_error_set(scan->error, MOTET_ERROR_ARGUMENT, "%s: %s: b=%g is not x + w = %g; leave b out", scan->option,
-                        name, found->b, found->x + found->w);
+    return mt_error_set(scan->error, MOTET_ERROR_ARGUMENT, "%s: %s: b=%g is not x + w = %g; leave b out",
+                        scan->option, name, found->b, found->x + found->w);
   unit->has_forward = found->f >= 0;
   unit->has_backward = found->b >= 0 || found->x >= 0;
   unit->forward = unit->has_forward ? found->f : 0;
@@ -124,8 +124,10 @@ motet_status mt_unit_parse(mt_arena *arena, const char *text, motet_error *error
                             *unit->name != '\0' ? unit->name : "a unit without a name");
     count++;
     skip_blanks(&scan);
-    if (*scan.at == ';') scan.at++;
-    else if (*scan.at != '\0') return complain(&scan, "',' and another time, ';' and another unit, or the end");
+    if (*scan.at == ';')
+      scan.at++;
+    else if (*scan.at != '\0')
+      return complain(&scan, "',' and another time, ';' and another unit, or the end");
     skip_blanks(&scan);
     if (*scan.at == '\0') break;
   }
@@ -163,8 +165,7 @@ motet_status mt_unit_numbers(mt_arena *arena, const char *text, const char *what
 /* A unit's forward and backward times for one microbatch. */
 static mt_unit unit_times(const mt_unit_request *request, int32_t u, int32_t microbatch) {
   mt_unit unit = request->units[u];
-  if (request->active != NULL && (request->active[microbatch] >> u & 1) == 0)
-    return (mt_unit){.name = unit.name};
+  if (request->active != NULL && (request->active[microbatch] >> u & 1) == 0) return (mt_unit){.name = unit.name};
   if (request->encode == NULL || (request->varied >> u & 1) == 0) return unit;
   double forward = request->encode[microbatch % request->encode_count];
   double scale = unit.has_forward && unit.forward > 0 ? forward / unit.forward : 1.0;

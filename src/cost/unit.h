@@ -23,7 +23,8 @@ typedef struct mt_unit {
   bool has_forward, has_backward;
 } mt_unit;
 
-/** Parses the text of `--unit`. Errors name the column and what would be accepted. Units and names live in @p arena. */
+/** Parses the text of `--unit`. Errors name the column and what would be accepted. Units and names live in @p
+ * arena. */
 motet_status mt_unit_parse(mt_arena *arena, const char *text, motet_error *error, mt_unit **units,
                            int32_t *unit_count);
 
@@ -44,13 +45,15 @@ typedef struct mt_unit_request {
   const mt_unit *units;
   const mt_unit_share *shares;
   int32_t unit_count, share_count, stage_count, microbatches;
-  const double *encode;        /**< forward times of the varied units, repeated over the microbatches, or NULL */
+  const double *encode; /**< forward times of the varied units, repeated over the microbatches, or NULL */
   int32_t encode_count;
-  uint64_t varied;             /**< bit u: unit u takes its forward time from `encode`, its backward in proportion */
-  const uint64_t *active;      /**< [microbatches] bit u: unit u has work for the microbatch; NULL: always */
+  uint64_t varied;        /**< bit u: unit u takes its forward time from `encode`, its backward in proportion */
+  const uint64_t *active; /**< [microbatches] bit u: unit u has work for the microbatch; NULL: always */
 } mt_unit_request;
 
-/** Fills @p table (links stay as they are) with one value a stage, or one a stage and microbatch where they differ. */
-motet_status mt_unit_table(mt_arena *arena, const mt_unit_request *request, motet_error *error, mt_cost_table *table);
+/** Fills @p table (links stay as they are) with one value a stage, or one a stage and microbatch where they differ.
+ */
+motet_status mt_unit_table(mt_arena *arena, const mt_unit_request *request, motet_error *error,
+                           mt_cost_table *table);
 
 #endif

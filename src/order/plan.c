@@ -22,7 +22,8 @@ static motet_status join_values(mt_arena *arena, const mt_plan_replica *replicas
   if (uniform || !any) return MOTET_OK;
   joined->values = MT_ARENA_NEW(arena, double, columns * derivation->stage_count);
   if (joined->values == NULL)
-    return mt_error_memory(error, (unsigned long long)(columns * derivation->stage_count) * sizeof(double), "costs");
+    return mt_error_memory(error, (unsigned long long)(columns * derivation->stage_count) * sizeof(double),
+                           "costs");
   joined->stage_stride = columns;
   joined->microbatch_stride = 1;
   for (int32_t d = 0; d < replica_count; d++)

@@ -22,10 +22,10 @@ typedef struct mt_plan_options {
 
 typedef struct mt_plan {
   motet_program *program;
-  mt_cost_table costs;       /* over the program's microbatches */
+  mt_cost_table costs; /* over the program's microbatches */
   mt_simulation *simulation;
   motet_verification verification;
-  double bound;              /* proven: no order of the derived work has a smaller makespan */
+  double bound; /* proven: no order of the derived work has a smaller makespan */
 } mt_plan;
 
 /** Orders, lowers, verifies and simulates. Tables and simulation live in @p arena, which the derivations may share;

@@ -1,314 +1,177 @@
 #include "order/unit_plan.h"
 
-#include "base/array.h"
+#include "order/unit_costs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 1 << 20 };
+struct motet_plan {
+  mt_arena *arena;
+  mt_plan inner;
+  motet_plan_result result;
+};
 
-static uint64_t all_modules(int32_t count) { return count >= 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1; }
+/* What the steps of making a plan hand on. */
+typedef struct workings {
+  const motet_plan_options *options;
+  mt_arena *arena;
+  mt_schedule *schedule;
+  mt_unit *units;
+  int32_t unit_count;
+  mt_model *model;
+  int32_t *unit_of_module;
+  mt_derivation *derivation;
+  mt_unit_variation variation;
+  mt_cost_table costs;
+  mt_plan_replica *replicas;
+} workings;
 
-/* Layers that every module gets: P for each chunk of the Sharded terms, so that all even splits come out even. */
-static int64_t layers_per_module(const mt_schedule *schedule, int32_t ranks) {
-  int64_t chunks = 0;
-  for (int32_t t = 0; t < schedule->term_count; t++) {
-    const mt_skeleton *skeleton = &schedule->terms[t].skeleton;
-    if (skeleton->kind == MT_SKELETON_1F1B || skeleton->kind == MT_SKELETON_GPIPE)
-      chunks += skeleton->virtual_stages > 1 ? skeleton->virtual_stages : 1;
-  }
-  return ranks * (chunks > 0 ? chunks : 1);
-}
-
-/* Whether `name` is the text between two pluses of `joined`, or all of it. */
-static bool names_part(const char *joined, const char *name) {
-  size_t length = strlen(name);
-  if (strcmp(joined, name) == 0) return true;
-  for (const char *at = joined; at != NULL; at = strchr(at, '+')) {
-    at += *at == '+';
-    if (strncmp(at, name, length) == 0 && (at[length] == '+' || at[length] == '\0')) return true;
-  }
-  return false;
-}
-
-static motet_status unit_trains(const mt_unit *unit, const char *module, const char *const *trainable,
-                                int32_t trainable_count, motet_error *error, bool *trains) {
-  *trains = unit->has_backward;
-  if (trainable == NULL) return MOTET_OK;
-  *trains = false;
-  for (int32_t i = 0; i < trainable_count; i++)
-    *trains |= strcmp(trainable[i], unit->name) == 0 || names_part(trainable[i], module);
-  if (*trains && !unit->has_backward)
+static motet_status check_options(const motet_plan_options *options, motet_error *error) {
+  if (options->schedule == NULL || options->unit == NULL)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                        "%s trains but has no backward time: give b, or x and w, as in '%s: f=1, b=2'", module, module);
+                        "a plan needs a schedule, as in '<vision: transpose, llm: 1f1b>', and "
+                        "its times, as in 'vision: f=1; llm: f=1, b=2'");
+  if (options->ranks < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "ranks: %d; at least 1 is needed", options->ranks);
+  if (options->microbatches < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "microbatches: %d; at least 1 is needed",
+                        options->microbatches);
+  if (options->replicas < 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "replicas: %d; at least 1 is needed", options->replicas);
+  if ((int64_t)options->ranks * (options->replicas > 0 ? options->replicas : 1) > 1 << 20)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "ranks times replicas: more than %d cannot be planned", 1 << 20);
+  if (!(options->alpha_seconds >= 0) || !(options->beta_bytes_per_second >= 0) || options->bytes < 0 ||
+      options->memory_cap_bytes < 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "latency, bandwidth, bytes and memory cap cannot be negative");
   return MOTET_OK;
 }
 
-static motet_status check_trainable_names(const mt_unit *units, int32_t unit_count, const char *const *trainable,
-                                          int32_t trainable_count, motet_error *error) {
-  for (int32_t i = 0; trainable != NULL && i < trainable_count; i++) {
-    bool known = false;
-    for (int32_t u = 0; u < unit_count; u++)
-      known |= names_part(units[u].name, trainable[i]) || names_part(trainable[i], units[u].name);
-    if (!known)
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--trainable: no unit is named '%s'; units: %s%s", trainable[i],
-                          units[0].name, unit_count > 1 ? ", ..." : "");
-  }
+/* "a,b" as separate texts; NULL stays NULL. */
+static motet_status split_names(mt_arena *arena, const char *text, motet_error *error, const char ***names,
+                                int32_t *count) {
+  *names = NULL;
+  *count = 0;
+  if (text == NULL) return MOTET_OK;
+  char *copy = mt_arena_text(arena, text);
+  *names = MT_ARENA_NEW(arena, const char *, strlen(text) + 1);
+  if (copy == NULL || *names == NULL) return mt_error_memory(error, strlen(text), "module names");
+  char *rest = NULL;
+  for (char *name = strtok_r(copy, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest))
+    (*names)[(*count)++] = name;
   return MOTET_OK;
 }
 
-motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const mt_unit *units, int32_t unit_count,
-                           int32_t ranks, const char *const *trainable, int32_t trainable_count, motet_error *error,
-                           mt_model **model, int32_t **unit_of_module) {
-  if (ranks < 1 || ranks > RANKS_MAX)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--ranks: %d is not between 1 and %d", ranks, RANKS_MAX);
-  motet_status status = check_trainable_names(units, unit_count, trainable, trainable_count, error);
-  if (status != MOTET_OK) return status;
-  const char *names[MT_MODEL_MODULES_MAX];
-  int32_t layers[MT_MODEL_MODULES_MAX], owners[MT_MODEL_MODULES_MAX], count = 0;
-  bool trains[MT_MODEL_MODULES_MAX];
-  int64_t each = layers_per_module(schedule, ranks);
-  if (each > INT32_MAX / MT_MODEL_MODULES_MAX)
-    return mt_error_set(error, MOTET_ERROR_LIMIT, "%d ranks with this many virtual stages are more than can be planned",
-                        ranks);
-  for (int32_t u = 0; u < unit_count; u++) {
-    const char *name = *units[u].name != '\0' ? units[u].name : "model";
-    while (name != NULL && count < MT_MODEL_MODULES_MAX) {
-      size_t length = strcspn(name, "+");
-      names[count] = mt_arena_format(arena, "%.*s", (int)length, name);
-      if (names[count] == NULL) return mt_error_memory(error, length, "a module name");
-      if (length == 0)
-        return mt_error_set(error, MOTET_ERROR_PARSE, "--unit: '%s' has an empty name beside a '+'", units[u].name);
-      layers[count] = (int32_t)each;
-      owners[count] = u;
-      status = unit_trains(&units[u], names[count], trainable, trainable_count, error, &trains[count]);
-      if (status != MOTET_OK) return status;
-      count++;
-      name = name[length] == '+' ? name + length + 1 : NULL;
-    }
-    if (name != NULL)
-      return mt_error_set(error, MOTET_ERROR_LIMIT, "--unit: more than %d modules", MT_MODEL_MODULES_MAX);
-  }
-  *unit_of_module = MT_ARENA_NEW(arena, int32_t, count);
-  if (*unit_of_module == NULL) return mt_error_memory(error, sizeof owners, "modules");
-  memcpy(*unit_of_module, owners, (size_t)count * sizeof *owners);
-  return mt_model_abstract(arena, count, names, layers, trains, error, model);
-}
-
-uint64_t mt_unit_varied_modules(const mt_derivation *derivation) {
-  uint64_t replicated = 0, inlined = 0;
-  for (int32_t r = 0; r < derivation->region_count; r++) {
-    const mt_region *region = &derivation->regions[r];
-    uint64_t modules = all_modules(region->module_end) & ~all_modules(region->module_begin);
-    if (region->replicated) replicated |= modules;
-    else if (region->skeleton.kind == MT_SKELETON_INLINE) inlined |= modules;
-  }
-  return replicated != 0 ? replicated : inlined;
-}
-
-motet_status mt_unit_presence(mt_arena *arena, const mt_derivation *derivation, const mt_unit_variation *variation,
-                              motet_error *error, uint64_t **present) {
-  *present = NULL;
-  bool absent = false;
-  for (int32_t i = 0; i < variation->encode_count; i++) absent |= variation->encode[i] == 0;
-  if (variation->encode_count == 0) return MOTET_OK;
-  uint64_t varied = mt_unit_varied_modules(derivation);
-  if (varied == 0)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                        "--encode gives the times of a transpose or inline region; this schedule has none");
-  if (!absent) return MOTET_OK;
-  *present = MT_ARENA_NEW(arena, uint64_t, derivation->microbatches);
-  if (*present == NULL)
-    return mt_error_memory(error, (unsigned long long)derivation->microbatches * sizeof(uint64_t), "microbatches");
-  for (int32_t m = 0; m < derivation->microbatches; m++)
-    (*present)[m] = all_modules(derivation->model->module_count) &
-                    ~(variation->encode[m % variation->encode_count] == 0 ? varied : 0);
-  return MOTET_OK;
-}
-
-typedef MT_ARRAY(mt_unit_share) share_list;
-
-/* Adds layers [begin, end) of a stage to the list, module by module. `factor` turns a part of the unit's layers into
- * a part of its time. */
-typedef struct share_span {
-  int32_t stage, layer_begin, layer_end, first_trainable;
-  double factor;
-} share_span;
-
-typedef struct unit_layers {
-  const int32_t *unit_of_layer;
-  const uint8_t *trainable;
-  const int32_t *unit_layer_count; /* [units] */
-} unit_layers;
-
-static bool add_shares(share_list *shares, const unit_layers *layers, const share_span *span) {
-  for (int32_t l = span->layer_begin; l < span->layer_end;) {
-    int32_t unit = layers->unit_of_layer[l];
-    int32_t all = 0, training = 0, passing = 0;
-    for (; l < span->layer_end && layers->unit_of_layer[l] == unit; l++) {
-      bool reached = span->first_trainable >= 0 && l >= span->first_trainable;
-      all++;
-      training += reached && layers->trainable[l];
-      passing += reached && !layers->trainable[l];
-    }
-    double whole = layers->unit_layer_count[unit];
-    mt_unit_share share = {.stage = span->stage,
-                           .unit = unit,
-                           .forward = all * span->factor / whole,
-                           .trainable = training * span->factor / whole,
-                           .frozen = passing * span->factor / whole};
-    if (!MT_ARRAY_PUSH(shares, share)) return false;
-  }
-  return true;
-}
-
-static motet_status index_layers(mt_arena *arena, int32_t layer_count, int32_t unit_count, const int32_t *unit_of_layer,
-                                 const uint8_t *trainable, motet_error *error, unit_layers *layers) {
-  int32_t *counts = MT_ARENA_NEW(arena, int32_t, unit_count);
-  if (counts == NULL) return mt_error_memory(error, (unsigned long long)unit_count * sizeof *counts, "units");
-  for (int32_t l = 0; l < layer_count; l++) counts[unit_of_layer[l]]++;
-  *layers = (unit_layers){unit_of_layer, trainable, counts};
-  return MOTET_OK;
-}
-
-motet_status mt_unit_costs(mt_arena *arena, const mt_derivation *derivation, const mt_unit *units, int32_t unit_count,
-                           const int32_t *unit_of_module, const mt_unit_variation *variation, motet_error *error,
-                           mt_cost_table *table) {
-  const mt_model *model = derivation->model;
-  int32_t *unit_of_layer = MT_ARENA_NEW(arena, int32_t, model->layer_count);
-  uint8_t *trainable = MT_ARENA_NEW(arena, uint8_t, model->layer_count);
-  uint64_t *active = MT_ARENA_NEW(arena, uint64_t, derivation->microbatches);
-  if (unit_of_layer == NULL || trainable == NULL || active == NULL)
-    return mt_error_memory(error, (unsigned long long)model->layer_count * 5, "unit costs");
-  for (int32_t l = 0; l < model->layer_count; l++) {
-    unit_of_layer[l] = unit_of_module[model->layers[l].module];
-    trainable[l] = model->layers[l].trainable;
-  }
-  unit_layers layers;
-  motet_status status = index_layers(arena, model->layer_count, unit_count, unit_of_layer, trainable, error, &layers);
-  if (status != MOTET_OK) return status;
-  share_list shares = {0};
-  for (int32_t s = 0; s < derivation->stage_count; s++) {
-    const mt_stage *stage = &derivation->stages[s];
-    for (int32_t p = stage->part_begin; p < stage->part_end; p++) {
-      const mt_part *part = &derivation->parts[p];
-      const mt_region *region = &derivation->regions[part->region];
-      bool sharded = !region->replicated && region->skeleton.kind != MT_SKELETON_INLINE;
-      share_span span = {s, part->layer_begin, part->layer_end, stage->first_trainable,
-                         sharded ? (double)derivation->ranks : 1.0};
-      if (!add_shares(&shares, &layers, &span)) {
-        free(shares.data);
-        return mt_error_memory(error, shares.count * sizeof *shares.data, "unit costs");
-      }
-    }
-  }
-  uint64_t varied_modules = mt_unit_varied_modules(derivation), varied = 0, everything = all_modules(unit_count);
-  bool absent = false;
-  for (int32_t m = 0; m < derivation->microbatches; m++) active[m] = everything;
-  for (int32_t j = 0; j < model->module_count; j++) {
-    uint64_t unit = UINT64_C(1) << unit_of_module[j];
-    if (varied_modules >> j & 1) varied |= unit;
-    for (int32_t m = 0; m < derivation->microbatches; m++) {
-      if ((derivation->present[m] & ~derivation->cached[m]) >> j & 1) continue;
-      absent = true;
-      active[m] &= ~unit;
-    }
-  }
-  mt_unit_request request = {.units = units,
-                             .shares = shares.data,
-                             .unit_count = unit_count,
-                             .share_count = (int32_t)shares.count,
-                             .stage_count = derivation->stage_count,
-                             .microbatches = derivation->microbatches,
-                             .encode = variation->encode_count > 0 ? variation->encode : NULL,
-                             .encode_count = variation->encode_count,
-                             .varied = varied,
-                             .active = absent ? active : NULL};
-  status = mt_unit_table(arena, &request, error, table);
-  free(shares.data);
-  return status;
-}
-
-/* First layer that each stage's backward reaches, from the program's own edges and flags; -1: none. */
-static void reach_of_program(const motet_program *program, bool *above, int32_t *first_trainable) {
-  for (int32_t s = 0; s < program->stage_count; s++) {
-    const motet_program_stage *stage = &program->stages[s];
-    first_trainable[s] = -1;
-    for (int32_t l = stage->layer_begin; l < stage->layer_end && first_trainable[s] < 0; l++)
-      if (program->layer_trainable[l]) first_trainable[s] = l;
-    if (above[s]) first_trainable[s] = stage->layer_begin;
-    for (int32_t e = 0; e < program->edge_count; e++)
-      if (program->edges[e].from == s) above[program->edges[e].to] |= above[s] || first_trainable[s] >= 0;
-  }
-}
-
-static motet_status match_units(const motet_program *program, const mt_unit *units, int32_t unit_count,
-                                int32_t *unit_of_layer, motet_error *error) {
-  for (int32_t j = 0; j < program->module_count; j++) {
-    const motet_program_module *module = &program->modules[j];
-    int32_t found = -1;
-    for (int32_t u = 0; u < unit_count && found < 0; u++)
-      if (*units[u].name == '\0' || names_part(units[u].name, module->name)) found = u;
-    if (found < 0)
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                          "--unit: the program's module '%s' has no times; add '%s: f=1, b=2', or give one unit "
-                          "without a name for all",
-                          module->name, module->name);
-    for (int32_t l = module->layer_begin; l < module->layer_end; l++) unit_of_layer[l] = found;
-  }
-  return MOTET_OK;
-}
-
-/* A module's times are a rank's share where several stages carry it, else per microbatch. */
-static double module_factor(const motet_program *program, int32_t layer) {
-  for (int32_t j = 0; j < program->module_count; j++) {
-    const motet_program_module *module = &program->modules[j];
-    if (layer < module->layer_begin || layer >= module->layer_end) continue;
-    for (int32_t s = 0; s < program->stage_count; s++) {
-      const motet_program_stage *stage = &program->stages[s];
-      bool overlaps = stage->layer_begin < module->layer_end && stage->layer_end > module->layer_begin;
-      bool covers = stage->layer_begin <= module->layer_begin && stage->layer_end >= module->layer_end;
-      if (overlaps && !covers) return (double)program->ranks / program->replicas;
-    }
-  }
-  return 1.0;
-}
-
-motet_status mt_unit_costs_of_program(mt_arena *arena, const motet_program *program, const mt_unit *units,
-                                      int32_t unit_count, motet_error *error, mt_cost_table *table) {
-  int32_t *unit_of_layer = MT_ARENA_NEW(arena, int32_t, program->layer_count);
-  int32_t *first_trainable = MT_ARENA_NEW(arena, int32_t, program->stage_count);
-  bool *above = MT_ARENA_NEW(arena, bool, program->stage_count);
-  if (unit_of_layer == NULL || first_trainable == NULL || above == NULL)
-    return mt_error_memory(error, (unsigned long long)program->layer_count * 5, "unit costs");
-  motet_status status = match_units(program, units, unit_count, unit_of_layer, error);
-  unit_layers layers;
+static motet_status derive(workings *work, motet_error *error) {
+  const motet_plan_options *options = work->options;
+  const char **trainable;
+  int32_t trainable_count;
+  motet_status status = mt_schedule_parse(work->arena, options->schedule, error, &work->schedule);
   if (status == MOTET_OK)
-    status = index_layers(arena, program->layer_count, unit_count, unit_of_layer, program->layer_trainable, error,
-                          &layers);
-  if (status != MOTET_OK) return status;
-  reach_of_program(program, above, first_trainable);
-  share_list shares = {0};
-  bool good = true;
-  for (int32_t s = 0; s < program->stage_count && good; s++) {
-    const motet_program_stage *stage = &program->stages[s];
-    for (int32_t j = 0; j < program->module_count && good; j++) {
-      const motet_program_module *module = &program->modules[j];
-      int32_t begin = stage->layer_begin > module->layer_begin ? stage->layer_begin : module->layer_begin;
-      int32_t end = stage->layer_end < module->layer_end ? stage->layer_end : module->layer_end;
-      if (begin >= end) continue;
-      share_span span = {s, begin, end, first_trainable[s], module_factor(program, begin)};
-      good = add_shares(&shares, &layers, &span);
-    }
-  }
-  mt_unit_request request = {.units = units,
-                             .shares = shares.data,
-                             .unit_count = unit_count,
-                             .share_count = (int32_t)shares.count,
-                             .stage_count = program->stage_count,
-                             .microbatches = program->microbatch_count};
-  status = good ? mt_unit_table(arena, &request, error, table)
-                : mt_error_memory(error, shares.count * sizeof *shares.data, "unit costs");
-  free(shares.data);
+    status = mt_unit_parse(work->arena, options->unit, error, &work->units, &work->unit_count);
+  if (status == MOTET_OK)
+    status = split_names(work->arena, options->trainable, error, &trainable, &trainable_count);
+  if (status == MOTET_OK)
+    status = mt_unit_model(work->arena, work->schedule, work->units, work->unit_count, options->ranks, trainable,
+                           trainable_count, error, &work->model, &work->unit_of_module);
+  mt_derive_request request = {.model = work->model,
+                               .schedule = work->schedule,
+                               .ranks = options->ranks,
+                               .microbatches = options->microbatches,
+                               .split = options->split,
+                               .split_count = options->split_count};
+  if (status == MOTET_OK) status = mt_derive(work->arena, &request, error, &work->derivation);
+  uint64_t *present = NULL;
+  if (status == MOTET_OK)
+    status = mt_unit_presence(work->arena, work->derivation, &work->variation, error, &present);
+  /* Which modules vary follows from the regions, so presence takes a second derivation. */
+  request.present = present;
+  if (status == MOTET_OK && present != NULL) status = mt_derive(work->arena, &request, error, &work->derivation);
   return status;
 }
+
+/* Every stage alike: one entry, strides of zero. */
+static motet_size_table one_size(int64_t *bytes) {
+  return *bytes > 0 ? (motet_size_table){.values = bytes} : (motet_size_table){0};
+}
+
+static motet_status set_costs(workings *work, int32_t replica_count, motet_error *error) {
+  const motet_plan_options *options = work->options;
+  work->costs.links.local = (mt_link){options->alpha_seconds, options->beta_bytes_per_second};
+  motet_status status = mt_unit_costs(work->arena, work->derivation, work->units, work->unit_count,
+                                      work->unit_of_module, &work->variation, error, &work->costs);
+  if (status != MOTET_OK) return status;
+  int64_t *bytes = MT_ARENA_NEW(work->arena, int64_t, 1);
+  work->replicas = MT_ARENA_NEW(work->arena, mt_plan_replica, replica_count);
+  if (bytes == NULL || work->replicas == NULL)
+    return mt_error_memory(error, (unsigned long long)replica_count * sizeof *work->replicas, "replicas");
+  *bytes = options->bytes;
+  for (int32_t d = 0; d < replica_count; d++)
+    work->replicas[d] =
+        (mt_plan_replica){.derivation = work->derivation,
+                          .costs = &work->costs,
+                          .sizes = {.output_bytes = one_size(bytes), .memory_cap = options->memory_cap_bytes}};
+  return MOTET_OK;
+}
+
+static void fill_result(motet_plan *plan, const mt_derivation *derivation) {
+  const mt_simulation *simulation = plan->inner.simulation;
+  const double *idle = simulation->idle_by_cause;
+  plan->result = (motet_plan_result){.schedule = derivation->text,
+                                     .program = plan->inner.program,
+                                     .makespan = simulation->makespan,
+                                     .bound = plan->inner.bound,
+                                     .idle_share = simulation->idle_share,
+                                     .bubble_whole = simulation->bubble_whole,
+                                     .bubble_stage = simulation->bubble_stage,
+                                     .idle = {.warm_up = idle[MT_IDLE_WARM_UP],
+                                              .cool_down = idle[MT_IDLE_COOL_DOWN],
+                                              .stage_imbalance = idle[MT_IDLE_STAGE_IMBALANCE],
+                                              .microbatch_variance = idle[MT_IDLE_MICROBATCH_VARIANCE],
+                                              .communication = idle[MT_IDLE_COMMUNICATION],
+                                              .data_parallel_wait = idle[MT_IDLE_DATA_PARALLEL_WAIT],
+                                              .input_stall = idle[MT_IDLE_INPUT_STALL]},
+                                     .peak_features = simulation->peak_features,
+                                     .memory = plan->inner.verification.memory,
+                                     .start = simulation->start,
+                                     .finish = simulation->finish};
+}
+
+motet_status motet_plan_create(const motet_plan_options *options, motet_error *error, motet_plan **result) {
+  *result = NULL;
+  motet_error_clear(error);
+  motet_status status = check_options(options, error);
+  if (status != MOTET_OK) return status;
+  int32_t replica_count = options->replicas > 0 ? options->replicas : 1;
+  motet_plan *plan = calloc(1, sizeof *plan);
+  if (plan != NULL) plan->arena = mt_arena_create();
+  if (plan == NULL || plan->arena == NULL) {
+    motet_plan_destroy(plan);
+    return mt_error_memory(error, sizeof *plan, "a plan");
+  }
+  workings work = {.options = options,
+                   .arena = plan->arena,
+                   .variation = {.encode = options->encode, .encode_count = options->encode_count}};
+  mt_plan_options how = {.simulate = {.timeline = true, .attribute = true}};
+  status = derive(&work, error);
+  if (status == MOTET_OK) status = set_costs(&work, replica_count, error);
+  if (status == MOTET_OK)
+    status = mt_plan_make(plan->arena, work.replicas, replica_count, &how, error, &plan->inner);
+  if (status != MOTET_OK) {
+    motet_plan_destroy(plan);
+    return status;
+  }
+  fill_result(plan, work.derivation);
+  *result = plan;
+  return MOTET_OK;
+}
+
+void motet_plan_destroy(motet_plan *plan) {
+  if (plan == NULL) return;
+  mt_plan_free(&plan->inner);
+  mt_arena_destroy(plan->arena);
+  free(plan);
+}
+
+const motet_plan_result *motet_plan_get(const motet_plan *plan) { return &plan->result; }
+
+const mt_plan *mt_unit_plan_inner(const motet_plan *plan) { return &plan->inner; }

@@ -1,0 +1,15 @@
+/** @file The rows of the command table, one per file of this folder. */
+#ifndef MT_CLI_COMMANDS_H
+#define MT_CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+extern const mt_command mt_command_plan;
+extern const mt_command mt_command_verify;
+extern const mt_command mt_command_simulate;
+extern const mt_command mt_command_show;
+extern const mt_command mt_command_profile;
+extern const mt_command mt_command_train;
+extern const mt_command mt_command_compare;
+
+#endif

@@ -1,0 +1,21 @@
+/** @file Reading a program in whichever form the user has it. */
+#ifndef MT_CLI_PROGRAM_FILE_H
+#define MT_CLI_PROGRAM_FILE_H
+
+#include "motet/program.h"
+
+/** A program read from a file. */
+typedef struct mt_program_file {
+  motet_program *program;
+  bool explicit_transfers; /* a foreign order that brought its own sends and receives */
+} mt_program_file;
+
+/**
+ * Reads @p path.
+ * @param format    "auto", "program" or "pytorch-csv"; NULL: auto, by the first character of the content
+ * @param placement "loop", "v" or NULL: read from the rows
+ */
+motet_status mt_program_file_read(const char *path, const char *format, const char *placement, motet_error *error,
+                                  mt_program_file *file);
+
+#endif
