@@ -1,0 +1,94 @@
+/** @file
+ * Data sets of conversations with pictures: JSON lines as LLaMA-Factory, ms-swift (`messages`) and ShareGPT
+ * (`conversations`) write them. See docs/formats/data.md.
+ *
+ * Opening reads every line and every picture's header, no pixels: lengths, tiles and targets of each sample are
+ * known before training, on every rank, and errors show before the first step. An open data set is read-only;
+ * threads may share it.
+ */
+#ifndef MT_DATA_DATASET_H
+#define MT_DATA_DATASET_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "data/tokenizer.h"
+#include "model/internvl.h"
+#include "nn/batch.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mt_dataset mt_dataset;
+
+typedef struct mt_dataset_options {
+  const char *images_root;   /* directory of relative picture paths; NULL: the data file's own */
+  const char *system_prompt; /* put in front of conversations without one; NULL: none */
+  int32_t max_tokens;        /* longest sample, 0: any */
+  bool refuse_long;          /* a longer sample is an error; otherwise it is left out and counted */
+} mt_dataset_options;
+
+/** What is known of a sample without its pixels. */
+typedef struct mt_sample {
+  int32_t line;    /* in the file, from 1 */
+  int32_t tokens;  /* with image tokens */
+  int32_t targets; /* tokens that carry a loss */
+  int32_t tiles;
+  int32_t images;
+} mt_sample;
+
+/** Opens the JSON lines at @p path. @p tokenizer and @p config must outlive the data set. Errors name file and
+ * line. */
+motet_status mt_dataset_open(const char *path, const mt_tokenizer *tokenizer, const mt_internvl *config,
+                             const mt_dataset_options *options, motet_error *error, mt_dataset **dataset);
+void mt_dataset_close(mt_dataset *dataset);
+
+int32_t mt_dataset_count(const mt_dataset *dataset);
+const mt_sample *mt_dataset_sample(const mt_dataset *dataset, int32_t sample);
+
+/** Samples left out because they were longer than max_tokens. */
+int32_t mt_dataset_dropped(const mt_dataset *dataset);
+
+/** A digest of what the samples' metadata depend on: equal on ranks that see the same data. */
+uint64_t mt_dataset_digest(const mt_dataset *dataset);
+
+/** A packed row as planned: shapes, before anything is loaded. */
+typedef struct mt_row {
+  int32_t samples;
+  const int32_t *sample; /* [samples] */
+  int32_t tokens, tiles, targets;
+  const int32_t *segment_begin; /* [samples + 1] */
+  double loss_weight;           /* 1 / targets of the whole step */
+} mt_row;
+
+/**
+ * The rows of training step @p step (from 0): samples step * global_batch ... of the endless sequence that puts one
+ * random order of all samples after another, cut by count into @p rows runs. A pure function of the data set and
+ * the arguments: resuming needs no state. Row i is global microbatch i: with D replicas of M microbatches, replica
+ * r has rows r * M ... r * M + M - 1, so that the same rows exist under every D with D * M alike.
+ * @param plan [rows], in @p arena
+ */
+motet_status mt_dataset_plan(const mt_dataset *dataset, uint64_t seed, int64_t step, int32_t global_batch,
+                             int32_t rows, mt_arena *arena, motet_error *error, const mt_row **plan);
+
+/** Rows over samples [first, first + count) in file order: evaluation. */
+motet_status mt_dataset_plan_range(const mt_dataset *dataset, int32_t first, int32_t count, int32_t rows,
+                                   mt_arena *arena, motet_error *error, const mt_row **plan);
+
+/**
+ * Fills @p batch from @p row: shapes always; token ids, labels and feature rows if @p tokens; pixels if @p pixels.
+ * All memory comes from @p arena. A picture that cannot be read, or that changed its tiling since opening, is an
+ * error that names it and its line.
+ */
+motet_status mt_dataset_load(const mt_dataset *dataset, const mt_row *row, bool tokens, bool pixels,
+                             mt_arena *arena, motet_error *error, mt_batch *batch);
+
+/** The pixels of @p row: (tiles, 3, image_size, image_size). */
+motet_status mt_dataset_pixels(const mt_dataset *dataset, const mt_row *row, motet_error *error, float *pixels);
+
+/** Appends the prompt for an answer about pictures: the user's turn with one image per tiling entry in front of
+ * @p text, and the opening of the assistant's turn. @p tiles: [images] tiles of each picture. */
+motet_status mt_dataset_prompt(const mt_tokenizer *tokenizer, const mt_internvl *config, const char *system_prompt,
+                               const int32_t *tiles, int32_t images, const char *text, motet_error *error,
+                               mt_tokens *tokens);
+
+#endif

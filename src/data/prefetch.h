@@ -1,0 +1,27 @@
+/** @file
+ * Prefetch: a thread that decodes the pictures of rows before they are needed. Optional: mt_dataset_load() with
+ * pixels does the same on the caller's thread.
+ */
+#ifndef MT_DATA_PREFETCH_H
+#define MT_DATA_PREFETCH_H
+
+#include "data/dataset.h"
+
+typedef struct mt_prefetch mt_prefetch;
+
+/** @p capacity: rows that may lie decoded and not yet taken. The data set must outlive the prefetch. */
+motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, motet_error *error,
+                                mt_prefetch **prefetch);
+
+/** Stops the thread after the picture it is at, and frees what was not taken. NULL is allowed. */
+void mt_prefetch_destroy(mt_prefetch *prefetch);
+
+/** Asks for the pixels of @p row (copied), named by @p key, which must not be waiting already. Never blocks. */
+motet_status mt_prefetch_post(mt_prefetch *prefetch, int64_t key, const mt_row *row, motet_error *error);
+
+/** Waits for the pixels of @p key and hands them over: (tiles, 3, image_size, image_size), freed by the caller with
+ * free(). An error met while decoding is returned here. Rows may be taken in any order: capacity bounds what lies
+ * ready, never what is being waited for. */
+motet_status mt_prefetch_take(mt_prefetch *prefetch, int64_t key, motet_error *error, float **pixels);
+
+#endif
