@@ -1,0 +1,191 @@
+/* The service thread: what has to go on while the rank computes. It moves large messages along, hears of other
+ * ranks' failures, and finds hangs: every rank that waits long tells rank 0, and when all of them do, nobody can
+ * ever go on. */
+#include "comm/mpi_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TAG_HEARTBEAT = 1, TAG_FAIL, TAG_ENDED, TAG_HANG };
+enum { MOVING_MICROSECONDS = 100, IDLE_MICROSECONDS = 20000, EXIT_CODE = 3 };
+static const double GRACE_SECONDS = 2.0; /* for a rank that computes, to come back from it */
+static const double ARBITER_SECONDS = 2.0;
+
+static double heartbeat_period(const mt_mpi_transport *transport) { return transport->options.hang_seconds / 8; }
+
+static void end_job(mt_mpi_transport *transport) {
+  transport->base.ended = true;
+  transport->ended_at = mt_mpi_now();
+  /* Nothing may be written into buffers whose owners unwind from now on. */
+  for (mt_transfer *transfer = transport->outstanding; transfer != NULL; transfer = transfer->next)
+    for (int i = 0; transfer->receive && i < transfer->chunks; i++)
+      if (transfer->requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&transfer->requests[i]);
+}
+
+/** Small control messages are sent and forgotten: their buffers are static or live as long as the transport. */
+static void tell(mt_mpi_transport *transport, int32_t rank, int tag) {
+  MPI_Request request;
+  if (MPI_Isend(NULL, 0, MPI_BYTE, rank, tag, transport->control, &request) == MPI_SUCCESS)
+    MPI_Request_free(&request);
+}
+
+/** Rank 0: the first failure is reported, and everyone hears that the job is over. */
+static void arbitrate(mt_mpi_transport *transport, const motet_error *error) {
+  if (transport->base.ended) return;
+  end_job(transport);
+  if (transport->options.report != NULL) transport->options.report(transport->options.context, error);
+  for (int32_t rank = 1; rank < transport->base.ranks; rank++) tell(transport, rank, TAG_ENDED);
+}
+
+static mt_heartbeat own_heartbeat(const mt_mpi_transport *transport, double now) {
+  mt_heartbeat own = {.rank = transport->base.rank, .progress = transport->progress};
+  if (transport->waiting_since > 0) {
+    own.waiting_seconds = now - transport->waiting_since;
+    double allowance = transport->options.hang_seconds + (double)transport->waiting_bytes / 1e7;
+    own.waiting_long = own.waiting_seconds > allowance;
+  }
+  return own;
+}
+
+static void send_heartbeat(mt_mpi_transport *transport, double now) {
+  int done = 1;
+  if (transport->heartbeat_request != MPI_REQUEST_NULL)
+    MPI_Test(&transport->heartbeat_request, &done, MPI_STATUS_IGNORE);
+  mt_heartbeat own = own_heartbeat(transport, now);
+  if (!done || !own.waiting_long) return;
+  transport->sent = own;
+  MPI_Isend(&transport->sent, (int)sizeof transport->sent, MPI_BYTE, 0, TAG_HEARTBEAT, transport->control,
+            &transport->heartbeat_request);
+}
+
+/**
+ * Rank 0: if every rank's latest word is that it has waited long, and that word is recent, none of them has sent
+ * anything for the time in question, so none can be woken. The one that waits longest is told; it knows best
+ * what is missing.
+ */
+static void judge_hang(mt_mpi_transport *transport, double now) {
+  int32_t ranks = transport->base.ranks, longest = 0;
+  transport->heartbeats[0] = own_heartbeat(transport, now);
+  transport->heard_at[0] = now;
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    const mt_heartbeat *last = &transport->heartbeats[rank];
+    if (!last->waiting_long || now - transport->heard_at[rank] > 3 * heartbeat_period(transport)) return;
+    double waiting = last->waiting_seconds + (now - transport->heard_at[rank]);
+    double most = transport->heartbeats[longest].waiting_seconds + (now - transport->heard_at[longest]);
+    if (waiting > most) longest = rank;
+  }
+  if (longest == 0)
+    transport->hang = true;
+  else
+    tell(transport, longest, TAG_HANG);
+  memset(transport->heartbeats, 0, (size_t)ranks * sizeof *transport->heartbeats);
+}
+
+static void receive_control(mt_mpi_transport *transport, double now) {
+  for (;;) {
+    int there = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, transport->control, &there, &status) != MPI_SUCCESS || !there)
+      return;
+    motet_error failure;
+    mt_heartbeat heartbeat;
+    void *data = NULL;
+    size_t bytes = 0;
+    if (status.MPI_TAG == TAG_FAIL) data = &failure, bytes = sizeof failure;
+    if (status.MPI_TAG == TAG_HEARTBEAT) data = &heartbeat, bytes = sizeof heartbeat;
+    if (MPI_Recv(data, (int)bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, transport->control,
+                 MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return;
+    switch (status.MPI_TAG) {
+    case TAG_FAIL: arbitrate(transport, &failure); break;
+    case TAG_ENDED:
+      if (!transport->base.ended) end_job(transport);
+      break;
+    case TAG_HANG: transport->hang = transport->waiting_since > 0; break;
+    default: transport->heartbeats[status.MPI_SOURCE] = heartbeat; transport->heard_at[status.MPI_SOURCE] = now;
+    }
+  }
+}
+
+static void sleep_until_wanted(mt_mpi_transport *transport) {
+  /* A rank that waits moves its own messages; one that computes needs us only for messages under way. */
+  bool moving = transport->outstanding != NULL && transport->waiting_since == 0;
+  long microseconds = moving ? MOVING_MICROSECONDS : IDLE_MICROSECONDS;
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += microseconds * 1000;
+  if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+  pthread_cond_timedwait(&transport->wake, &transport->lock, &until);
+}
+
+static void *serve(void *context) {
+  mt_mpi_transport *transport = context;
+  double next_heartbeat = 0;
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  pthread_mutex_lock(&transport->lock);
+  while (!transport->stop) {
+    double now = mt_mpi_now();
+    receive_control(transport, now);
+    if (now >= next_heartbeat && !transport->base.ended) {
+      next_heartbeat = now + heartbeat_period(transport);
+      if (transport->base.rank == 0)
+        judge_hang(transport, now);
+      else
+        send_heartbeat(transport, now);
+    }
+    /* A rank that is deep in a computation cannot unwind: the message library ends it. */
+    if (transport->base.ended && now - transport->ended_at > GRACE_SECONDS)
+      MPI_Abort(transport->control, EXIT_CODE);
+    sleep_until_wanted(transport);
+  }
+  pthread_mutex_unlock(&transport->lock);
+  return NULL;
+}
+
+motet_status mt_mpi_service_start(mt_mpi_transport *transport, motet_error *error) {
+  size_t ranks = (size_t)transport->base.ranks;
+  transport->heartbeats = calloc(ranks, sizeof *transport->heartbeats);
+  transport->heard_at = calloc(ranks, sizeof *transport->heard_at);
+  if (transport->heartbeats == NULL || transport->heard_at == NULL)
+    return mt_error_memory(error, ranks, "the transport's heartbeats");
+  if (pthread_create(&transport->service, NULL, serve, transport) != 0)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "the transport's service thread could not be started");
+  return MOTET_OK;
+}
+
+void mt_mpi_service_stop(mt_mpi_transport *transport) {
+  pthread_mutex_lock(&transport->lock);
+  transport->stop = true;
+  pthread_cond_signal(&transport->wake);
+  pthread_mutex_unlock(&transport->lock);
+  pthread_join(transport->service, NULL);
+}
+
+void mt_mpi_service_fail(mt_mpi_transport *transport, const motet_error *error) {
+  /* The record stays alive until the job has ended everywhere: MPI may still be sending it. */
+  static const struct timespec pause = {.tv_nsec = 1000000};
+  pthread_mutex_lock(&transport->lock);
+  if (transport->base.rank == 0) {
+    arbitrate(transport, error);
+  } else if (!transport->base.ended) {
+    MPI_Request request;
+    MPI_Isend(error, (int)sizeof *error, MPI_BYTE, 0, TAG_FAIL, transport->control, &request);
+    double since = mt_mpi_now();
+    while (!transport->base.ended && mt_mpi_now() - since < ARBITER_SECONDS) {
+      int done;
+      if (request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      pthread_mutex_unlock(&transport->lock);
+      nanosleep(&pause, NULL);
+      pthread_mutex_lock(&transport->lock);
+    }
+    if (!transport->base.ended) {
+      /* Rank 0 does not answer: it is gone, or cannot be reached. */
+      end_job(transport);
+      if (transport->options.report != NULL) transport->options.report(transport->options.context, error);
+    }
+  }
+  pthread_mutex_unlock(&transport->lock);
+}
