@@ -38,7 +38,7 @@ typedef struct mt_region {
   mt_skeleton skeleton;
   int32_t module_begin, module_end; /* contiguous modules */
   int32_t layer_begin, layer_end;
-  int32_t slabs; /* 1 if replicated, else P * virtual_stages */
+  int32_t slabs; /* 1 if replicated, 0 if inline, else P * virtual_stages */
   bool replicated;
   bool trainable; /* T: some layer of it */
   int32_t host;   /* inline: the stage it rides on; else -1 */

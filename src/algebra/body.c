@@ -1,0 +1,54 @@
+#include "algebra/body.h"
+
+/* The k-th forward of every rank. Microbatches go in groups of one per rank; a group passes chunk 0, then chunk
+ * 1, and so on (Megatron-LM's interleaved order, arXiv 2104.04473 section 2.2). With one chunk: 0, 1, 2, ... */
+static mt_body_step forward(const mt_body_shape *shape, int64_t k) {
+  int64_t group = (int64_t)shape->ranks * shape->chunks;
+  int64_t inside = k % group;
+  return (mt_body_step){.chunk = (int32_t)(inside / shape->ranks),
+                        .microbatch = (int32_t)(k / group * shape->ranks + inside % shape->ranks)};
+}
+
+static mt_body_step backward(const mt_body_shape *shape, int64_t k) {
+  mt_body_step step = forward(shape, k);
+  step.chunk = shape->chunks - 1 - step.chunk;
+  step.backward = true;
+  return step;
+}
+
+static int64_t put(const mt_body_shape *shape, mt_body_step step, mt_body_step *steps, int64_t count) {
+  if (step.microbatch < shape->microbatches) steps[count++] = step;
+  return count;
+}
+
+/* 1F1B over any number of chunks: a warm-up of forwards, then one forward and one backward in turn, then the
+ * remaining backwards.
+ *
+ * Where the ranks do not divide the microbatches, the order is that of the next multiple with the surplus
+ * microbatches struck out. It cannot hang: events depend on events of the same microbatch alone, so every
+ * dependency between the remaining events was already met by the full order, and leaving events out of an
+ * acyclic order cannot close a cycle. With one chunk this is the usual order for any number. */
+void mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+  int64_t groups = ((int64_t)shape->microbatches + shape->ranks - 1) / shape->ranks;
+  int64_t total = groups * shape->ranks * shape->chunks;
+  int64_t after = shape->ranks - 1 - rank; /* ranks behind this one */
+  int64_t warm_up = shape->chunks == 1 ? after : 2 * after + (int64_t)(shape->chunks - 1) * shape->ranks;
+  if (warm_up > total) warm_up = total;
+  int64_t count = 0;
+  for (int64_t k = 0; k < warm_up; k++) count = put(shape, forward(shape, k), steps, count);
+  for (int64_t k = 0; k < total; k++) {
+    if (k + warm_up < total) count = put(shape, forward(shape, k + warm_up), steps, count);
+    count = put(shape, backward(shape, k), steps, count);
+  }
+}
+
+/* All forwards, then all backwards (arXiv 1811.06965); several chunks pass one after the other. */
+void mt_body_gpipe(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+  (void)rank;
+  int64_t count = 0;
+  for (int32_t c = 0; c < shape->chunks; c++)
+    for (int32_t m = 0; m < shape->microbatches; m++) steps[count++] = (mt_body_step){.chunk = c, .microbatch = m};
+  for (int32_t c = shape->chunks - 1; c >= 0; c--)
+    for (int32_t m = 0; m < shape->microbatches; m++)
+      steps[count++] = (mt_body_step){.chunk = c, .microbatch = m, .backward = true};
+}

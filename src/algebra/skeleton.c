@@ -1,0 +1,145 @@
+#include "algebra/skeleton.h"
+
+#include <string.h>
+
+static mt_layout sharded(const mt_skeleton *skeleton, int32_t ranks) {
+  return (mt_layout){
+      .map = MT_SLAB_LOOP, .slabs = ranks * skeleton->virtual_stages, .pipeline = ranks, .data = 1, .context = 1};
+}
+
+static mt_layout replicated(const mt_skeleton *skeleton, int32_t ranks) {
+  return (mt_layout){.map = MT_SLAB_OWNER,
+                     .owner = (int32_t)skeleton->owner,
+                     .slabs = 1,
+                     .pipeline = ranks,
+                     .data = 1,
+                     .context = 1};
+}
+
+const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS] = {
+    [MT_SKELETON_1F1B] = {"1f1b", MT_PLACEMENT_SHARDED, sharded, mt_body_1f1b},
+    [MT_SKELETON_GPIPE] = {"gpipe", MT_PLACEMENT_SHARDED, sharded, mt_body_gpipe},
+    [MT_SKELETON_TRANSPOSE] = {"transpose", MT_PLACEMENT_REPLICATED, replicated, NULL},
+    [MT_SKELETON_INLINE] = {"inline", MT_PLACEMENT_HOSTED, NULL, NULL},
+};
+
+/* Names users may know from papers; each has its place in the algebra but no row above yet. */
+static const struct {
+  const char *name, *what;
+} later[] = {
+    {"fold", "1F1B over a V-shaped slab map"},
+    {"zb1p", "zero-bubble 1F1B with the activation memory of 1F1B (ZB-H1)"},
+    {"zb2p", "zero-bubble 1F1B with twice the activation memory (ZB-H2)"},
+    {"zbv", "zero-bubble over a V-shaped slab map"},
+    {"vhalf", "V-shaped with half the activation memory"},
+    {"vmin", "V-shaped with the least activation memory"},
+    {"dualpipev", "DualPipe over a V-shaped slab map"},
+    {"dedicate", "a region on ranks of its own"},
+};
+
+static const char *const order_words[MT_ORDER_KINDS] = {
+    [MT_ORDER_FILL] = "fill", [MT_ORDER_PREFIX] = "prefix", [MT_ORDER_AHEAD] = "ahead"};
+static const char *const owner_words[MT_OWNER_KINDS] = {
+    [MT_OWNER_BALANCED] = "balanced", [MT_OWNER_ROUND_ROBIN] = "round-robin"};
+
+static int32_t get_virtual(const mt_skeleton *skeleton) { return skeleton->virtual_stages; }
+static void set_virtual(mt_skeleton *skeleton, int32_t value) { skeleton->virtual_stages = value; }
+static int32_t one(const mt_skeleton *skeleton) { return (void)skeleton, 1; }
+
+static int32_t get_order(const mt_skeleton *skeleton) { return (int32_t)skeleton->order; }
+static void set_order(mt_skeleton *skeleton, int32_t value) { skeleton->order = (mt_order_kind)value; }
+static int32_t order_fill(const mt_skeleton *skeleton) { return (void)skeleton, MT_ORDER_FILL; }
+
+static int32_t get_window(const mt_skeleton *skeleton) { return skeleton->window; }
+static void set_window(mt_skeleton *skeleton, int32_t value) { skeleton->window = value; }
+static int32_t unbounded(const mt_skeleton *skeleton) { return (void)skeleton, 0; }
+
+static int32_t get_owner(const mt_skeleton *skeleton) { return (int32_t)skeleton->owner; }
+static void set_owner(mt_skeleton *skeleton, int32_t value) { skeleton->owner = (mt_owner_kind)value; }
+
+/* `prefix` is the published baseline, which deals microbatches round robin; the other orders plan owners. */
+static int32_t owner_of_order(const mt_skeleton *skeleton) {
+  return skeleton->order == MT_ORDER_PREFIX ? MT_OWNER_ROUND_ROBIN : MT_OWNER_BALANCED;
+}
+
+/* In the order of printing; a default may depend on the options before it. */
+const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS] = {
+    {MT_SKELETON_1F1B, "virtual", NULL, 0, 1, 1 << 16, get_virtual, set_virtual, one},
+    {MT_SKELETON_TRANSPOSE, "order", order_words, MT_ORDER_KINDS, 0, 0, get_order, set_order, order_fill},
+    {MT_SKELETON_TRANSPOSE, "window", NULL, 0, 1, INT32_MAX, get_window, set_window, unbounded},
+    {MT_SKELETON_TRANSPOSE, "owner", owner_words, MT_OWNER_KINDS, 0, 0, get_owner, set_owner, owner_of_order},
+};
+
+mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind) {
+  /* Fields of other kinds hold fixed values too, so that equal skeletons are equal in every field. */
+  mt_skeleton skeleton = {.kind = kind, .virtual_stages = 1};
+  for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
+    const mt_skeleton_option *option = &mt_skeleton_options[i];
+    if (option->skeleton == kind) option->set(&skeleton, option->standard(&skeleton));
+  }
+  return skeleton;
+}
+
+static bool is_word(const char *word, const char *name, size_t length) {
+  return strlen(word) == length && memcmp(word, name, length) == 0;
+}
+
+int mt_skeleton_find(const char *name, size_t length) {
+  for (int kind = 0; kind < MT_SKELETON_KINDS; kind++)
+    if (is_word(mt_skeleton_rows[kind].name, name, length)) return kind;
+  return -1;
+}
+
+const char *mt_skeleton_later(const char *name, size_t length) {
+  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+    if (is_word(later[i].name, name, length)) return later[i].what;
+  return NULL;
+}
+
+void mt_skeleton_list(mt_text *text) {
+  for (int kind = 0; kind < MT_SKELETON_KINDS; kind++)
+    mt_text_append(text, "%s%s", kind > 0 ? ", " : "", mt_skeleton_rows[kind].name);
+}
+
+void mt_skeleton_list_options(mt_text *text, mt_skeleton_kind kind) {
+  int listed = 0;
+  for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
+    const mt_skeleton_option *option = &mt_skeleton_options[i];
+    if (option->skeleton != kind) continue;
+    mt_text_append(text, "%s%s=", listed++ > 0 ? ", " : "", option->name);
+    if (option->words == NULL) mt_text_append(text, "n");
+    for (int32_t w = 0; w < option->word_count; w++)
+      mt_text_append(text, "%s%s", w > 0 ? "|" : "", option->words[w]);
+  }
+  if (listed == 0) mt_text_append(text, "no option");
+}
+
+void mt_skeleton_append(mt_text *text, const mt_skeleton *skeleton) {
+  mt_text_append(text, "%s", mt_skeleton_rows[skeleton->kind].name);
+  int printed = 0;
+  for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
+    const mt_skeleton_option *option = &mt_skeleton_options[i];
+    if (option->skeleton != skeleton->kind) continue;
+    int32_t value = option->get(skeleton);
+    if (value == option->standard(skeleton)) continue;
+    mt_text_append(text, "%s%s=", printed++ > 0 ? ", " : "(", option->name);
+    if (option->words != NULL)
+      mt_text_append(text, "%s", option->words[value]);
+    else
+      mt_text_append(text, "%d", value);
+  }
+  if (printed > 0) mt_text_append(text, ")");
+}
+
+char *mt_skeleton_print(mt_arena *arena, const mt_skeleton *skeleton) {
+  mt_text text = {0};
+  mt_skeleton_append(&text, skeleton);
+  char *copy = text.failed ? NULL : mt_arena_text(arena, text.data);
+  mt_text_free(&text);
+  return copy;
+}
+
+bool mt_skeleton_equal(const mt_skeleton *a, const mt_skeleton *b) {
+  return a->kind == b->kind && a->virtual_stages == b->virtual_stages && a->order == b->order &&
+         a->owner == b->owner && a->window == b->window;
+}
