@@ -1,0 +1,314 @@
+#include "program/lower.h"
+
+#include "program/pipeline.h"
+#include "program/tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A pipeline lowered once for all replicas that share derivation, order and sizes. */
+typedef struct pipeline_class {
+  const mt_replica *replica;
+  mt_pipeline pipeline;
+} pipeline_class;
+
+typedef struct assembly {
+  const mt_replica *replicas;
+  mt_arena *scratch;
+  motet_program *program;
+  int32_t class_count;
+  pipeline_class *classes; /* [replicas] */
+  int32_t *class_of;       /* [replicas] */
+  int64_t shared_count;    /* collectives' buffers stand first, the replicas' behind them */
+  motet_buffer *shared;
+  int64_t *tail_begin;      /* [P + 1] */
+  motet_instruction *tails; /* what ends each pipeline rank's list, the same in every replica */
+} assembly;
+
+static bool sizes_same(const mt_sizes *one, const mt_sizes *other) {
+  return one->output_bytes.values == other->output_bytes.values &&
+         one->output_bytes.stage_stride == other->output_bytes.stage_stride &&
+         one->output_bytes.microbatch_stride == other->output_bytes.microbatch_stride;
+}
+
+static motet_status check_agreement(const mt_replica *replicas, int32_t count, motet_error *error) {
+  if (count < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a program has at least one replica, not %d", count);
+  const mt_derivation *first = replicas[0].derivation;
+  for (int32_t k = 1; k < count; k++) {
+    const mt_derivation *other = replicas[k].derivation;
+    if (other == first) continue;
+    bool same = other->ranks == first->ranks && other->microbatches == first->microbatches &&
+                other->region_count == first->region_count && other->stage_count == first->stage_count &&
+                other->edge_count == first->edge_count && other->model->layer_count == first->model->layer_count;
+    for (int32_t s = 0; same && s < first->stage_count; s++) {
+      const mt_stage *a = &first->stages[s], *b = &other->stages[s];
+      same = a->rank == b->rank && a->layer_begin == b->layer_begin && a->layer_end == b->layer_end &&
+             a->gate == b->gate && a->region == b->region;
+    }
+    for (int32_t e = 0; same && e < first->edge_count; e++)
+      same = first->edges[e].from == other->edges[e].from && first->edges[e].to == other->edges[e].to &&
+             first->edges[e].gradient == other->edges[e].gradient;
+    if (!same)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "replica %d differs from replica 0 in its ranks, microbatches, regions, stages or edges; "
+                          "replicas may differ in data and order alone",
+                          k);
+  }
+  int64_t ranks = (int64_t)first->ranks * count;
+  if (ranks > INT32_MAX)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%lld ranks are more than a program may have", (long long)ranks);
+  return MOTET_OK;
+}
+
+static motet_status lower_classes(assembly *this, const mt_lower_options *options, motet_error *error) {
+  int32_t replicas = this->program->replicas;
+  this->classes = MT_ARENA_NEW(this->scratch, pipeline_class, replicas);
+  this->class_of = MT_ARENA_NEW(this->scratch, int32_t, replicas);
+  if (this->classes == NULL || this->class_of == NULL)
+    return mt_error_memory(error, (unsigned long long)replicas * sizeof(pipeline_class), "pipelines");
+  for (int32_t k = 0; k < replicas; k++) {
+    const mt_replica *replica = &this->replicas[k];
+    int32_t c = 0;
+    while (c < this->class_count && !(this->classes[c].replica->derivation == replica->derivation &&
+                                      this->classes[c].replica->order == replica->order &&
+                                      sizes_same(&this->classes[c].replica->sizes, &replica->sizes)))
+      c++;
+    this->class_of[k] = c;
+    if (c < this->class_count) continue;
+    this->classes[c].replica = replica;
+    this->class_count++;
+    motet_status status = mt_pipeline_lower(this->scratch, replica, options, error, &this->classes[c].pipeline);
+    if (status != MOTET_OK) return replicas > 1 ? mt_error_context(error, status, "replica %d", k) : status;
+  }
+  return MOTET_OK;
+}
+
+static bool tie_trains(const motet_program *program, const motet_tie *tie) {
+  /* The shared weight is the first layer of one stage or another's last: trainable where either is marked. */
+  return program->layer_trainable[program->stages[tie->first_stage].layer_begin] ||
+         program->layer_trainable[program->stages[tie->second_stage].layer_end - 1];
+}
+
+static int compare_ranks(const void *left, const void *right) {
+  int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+  return (a > b) - (a < b);
+}
+
+/* The group of all that hold either stage: an existing one, or a new one at the end of the tables. */
+static motet_status tie_group(motet_program *program, const motet_tie *tie, motet_error *error, int32_t *group) {
+  const motet_group *first = &program->groups[program->stages[tie->first_stage].group];
+  const motet_group *second = &program->groups[program->stages[tie->second_stage].group];
+  *group = 0;
+  if (first->count == program->ranks || second->count == program->ranks) return MOTET_OK;
+  *group = program->stages[tie->first_stage].group;
+  if (first == second) return MOTET_OK;
+  /* Groups of two pipeline ranks, disjoint. */
+  int32_t count = first->count + second->count;
+  if (count == program->ranks) {
+    *group = 0;
+    return MOTET_OK;
+  }
+  const motet_group *last = &program->groups[program->group_count - 1];
+  int64_t used = last->first + last->count;
+  motet_group *groups = MT_ARENA_NEW(program->arena, motet_group, program->group_count + 1);
+  int32_t *ranks = MT_ARENA_NEW(program->arena, int32_t, used + count);
+  if (groups == NULL || ranks == NULL)
+    return mt_error_memory(error, (unsigned long long)used * sizeof(int32_t), "a tie's group");
+  memcpy(groups, program->groups, (size_t)program->group_count * sizeof *groups);
+  memcpy(ranks, program->group_ranks, (size_t)used * sizeof *ranks);
+  memcpy(ranks + used, ranks + first->first, (size_t)first->count * sizeof *ranks);
+  memcpy(ranks + used + first->count, ranks + second->first, (size_t)second->count * sizeof *ranks);
+  qsort(ranks + used, (size_t)count, sizeof *ranks, compare_ranks);
+  groups[program->group_count] = (motet_group){.first = used, .count = count};
+  program->groups = groups;
+  program->group_ranks = ranks;
+  *group = program->group_count++;
+  return MOTET_OK;
+}
+
+typedef struct collective {
+  motet_instruction instruction;
+  motet_buffer buffer;
+} collective;
+
+/* The step's collectives in the one order that all members follow: stages ascending, then ties. */
+static motet_status plan_collectives(assembly *this, motet_error *error, collective **result, int32_t *count) {
+  motet_program *program = this->program;
+  const mt_sizes *sizes = &this->replicas[0].sizes;
+  *count = 0;
+  *result = MT_ARENA_NEW(this->scratch, collective, program->stage_count + program->tie_count);
+  if (*result == NULL)
+    return mt_error_memory(error, (unsigned long long)program->stage_count * sizeof(collective), "collectives");
+  for (int32_t s = 0; s < program->stage_count; s++) {
+    int32_t group = program->stages[s].group;
+    if (program->groups[group].count < 2 || !mt_stage_trains(program, s)) continue;
+    (*result)[*count] = (collective){
+        .instruction = {.kind = MOTET_ALL_REDUCE, .stage = s, .microbatch = -1, .buffer = *count, .peer = group},
+        .buffer = {.kind = MOTET_BUFFER_WEIGHT_GRADIENT,
+                   .stage = s,
+                   .edge = -1,
+                   .microbatch = -1,
+                   .bytes = sizes->weight_bytes != NULL ? sizes->weight_bytes[s] : 0}};
+    (*count)++;
+  }
+  for (int32_t t = 0; t < program->tie_count; t++) {
+    const motet_tie *tie = &program->ties[t];
+    if (!tie_trains(program, tie)) continue;
+    int32_t group;
+    motet_status status = tie_group(program, tie, error, &group);
+    if (status != MOTET_OK) return status;
+    if (program->groups[group].count < 2) continue;
+    (*result)[*count] = (collective){
+        .instruction = {.kind = MOTET_ALL_REDUCE, .stage = -1, .microbatch = -1, .buffer = *count, .peer = group},
+        .buffer = {
+            .kind = MOTET_BUFFER_TIED_GRADIENT, .stage = -1, .edge = t, .microbatch = -1, .bytes = tie->bytes}};
+    (*count)++;
+  }
+  return MOTET_OK;
+}
+
+static bool group_holds(const motet_program *program, int32_t group, int32_t rank) {
+  const motet_group *members = &program->groups[group];
+  return bsearch(&rank, &program->group_ranks[members->first], (size_t)members->count, sizeof rank,
+                 compare_ranks) != NULL;
+}
+
+static bool rank_trains(const motet_program *program, int32_t rank) {
+  for (int32_t s = 0; s < program->stage_count; s++)
+    if (mt_stage_trains(program, s) && group_holds(program, program->stages[s].group, rank)) return true;
+  return false;
+}
+
+/* Reduces, optimizer step and step barrier, one list a pipeline rank. */
+static motet_status plan_tails(assembly *this, motet_error *error) {
+  motet_program *program = this->program;
+  int32_t ranks = this->replicas[0].derivation->ranks, count;
+  collective *collectives;
+  motet_status status = plan_collectives(this, error, &collectives, &count);
+  if (status != MOTET_OK) return status;
+  this->shared_count = count;
+  int64_t most = 0;
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    most += 2;
+    for (int32_t c = 0; c < count; c++) most += group_holds(program, collectives[c].instruction.peer, rank);
+  }
+  this->tail_begin = MT_ARENA_NEW(this->scratch, int64_t, ranks + 1);
+  this->tails = MT_ARENA_NEW(this->scratch, motet_instruction, most);
+  this->shared = MT_ARENA_NEW(this->scratch, motet_buffer, count);
+  if (this->tail_begin == NULL || this->tails == NULL || this->shared == NULL)
+    return mt_error_memory(error, (unsigned long long)most * sizeof(motet_instruction), "collectives");
+  for (int32_t c = 0; c < count; c++) this->shared[c] = collectives[c].buffer;
+  int64_t used = 0;
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    this->tail_begin[rank] = used;
+    for (int32_t c = 0; c < count; c++)
+      if (group_holds(program, collectives[c].instruction.peer, rank))
+        this->tails[used++] = collectives[c].instruction;
+    motet_instruction end = {.kind = MOTET_OPTIM, .stage = -1, .microbatch = -1, .buffer = -1, .peer = -1};
+    if (rank_trains(program, rank)) this->tails[used++] = end;
+    end.kind = MOTET_STEP_END;
+    end.peer = 0;
+    this->tails[used++] = end;
+  }
+  this->tail_begin[ranks] = used;
+  return MOTET_OK;
+}
+
+static motet_status allocate_lists(assembly *this, motet_error *error) {
+  motet_program *program = this->program;
+  int32_t ranks = this->replicas[0].derivation->ranks;
+  int64_t buffers = this->shared_count, instructions = 0;
+  for (int32_t k = 0; k < program->replicas; k++) {
+    const mt_pipeline *pipeline = &this->classes[this->class_of[k]].pipeline;
+    buffers += pipeline->buffer_count;
+    instructions += pipeline->begin[ranks] + this->tail_begin[ranks];
+  }
+  if (buffers > INT32_MAX)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%lld transfers are more than a program may have",
+                        (long long)buffers);
+  program->buffer_count = buffers;
+  program->rank_begin = MT_ARENA_NEW(program->arena, int64_t, program->ranks + (int64_t)1);
+  program->buffers = MT_ARENA_NEW(program->arena, motet_buffer, buffers);
+  program->instructions = MT_ARENA_NEW(program->arena, motet_instruction, instructions);
+  if (program->rank_begin == NULL || program->buffers == NULL || program->instructions == NULL)
+    return mt_error_memory(error, (unsigned long long)instructions * sizeof(motet_instruction), "a program");
+  for (int64_t b = 0; b < this->shared_count; b++) program->buffers[b] = this->shared[b];
+  return MOTET_OK;
+}
+
+/* One rank's list with the replica's numbers. Transfers alone have a buffer or a peer here. */
+static motet_instruction *copy_list(motet_instruction *next, const mt_pipeline *pipeline, int32_t rank,
+                                    int32_t microbatch_offset, int32_t buffer_offset, int32_t rank_offset) {
+  const motet_instruction *source = &pipeline->instructions[pipeline->begin[rank]];
+  int64_t count = pipeline->begin[rank + 1] - pipeline->begin[rank];
+  for (int64_t i = 0; i < count; i++) {
+    motet_instruction instruction = source[i];
+    instruction.microbatch += microbatch_offset;
+    instruction.buffer += instruction.buffer >= 0 ? buffer_offset : 0;
+    instruction.peer += instruction.peer >= 0 ? rank_offset : 0;
+    *next++ = instruction;
+  }
+  return next;
+}
+
+static motet_status write_lists(assembly *this, motet_error *error) {
+  motet_status status = allocate_lists(this, error);
+  if (status != MOTET_OK) return status;
+  motet_program *program = this->program;
+  int32_t ranks = this->replicas[0].derivation->ranks, microbatches = this->replicas[0].derivation->microbatches;
+  motet_instruction *next = program->instructions;
+  int64_t buffers = this->shared_count;
+  for (int32_t k = 0; k < program->replicas; k++) {
+    const mt_pipeline *pipeline = &this->classes[this->class_of[k]].pipeline;
+    for (int32_t rank = 0; rank < ranks; rank++) {
+      program->rank_begin[(int64_t)k * ranks + rank] = next - program->instructions;
+      next = copy_list(next, pipeline, rank, k * microbatches, (int32_t)buffers, k * ranks);
+      int64_t tail = this->tail_begin[rank + 1] - this->tail_begin[rank];
+      memcpy(next, &this->tails[this->tail_begin[rank]], (size_t)tail * sizeof *next);
+      next += tail;
+    }
+    for (int32_t b = 0; b < pipeline->buffer_count; b++) {
+      program->buffers[buffers] = pipeline->buffers[b];
+      program->buffers[buffers++].microbatch += k * microbatches;
+    }
+  }
+  program->rank_begin[program->ranks] = next - program->instructions;
+  return MOTET_OK;
+}
+
+motet_status mt_program_lower_with(const mt_replica *replicas, int32_t replica_count,
+                                   const mt_lower_options *options, motet_error *error, motet_program **result) {
+  *result = NULL;
+  motet_status status = check_agreement(replicas, replica_count, error);
+  if (status != MOTET_OK) return status;
+  mt_arena *arena = mt_arena_create();
+  assembly this = {.replicas = replicas, .scratch = mt_arena_create()};
+  motet_program *program = arena != NULL ? MT_ARENA_NEW(arena, motet_program, 1) : NULL;
+  if (program == NULL || this.scratch == NULL) {
+    status = mt_error_memory(error, sizeof *program, "a program");
+    goto fail;
+  }
+  program->arena = arena;
+  program->replicas = replica_count;
+  program->ranks = replicas[0].derivation->ranks * replica_count;
+  this.program = program;
+  status = mt_tables_fill(replicas, error, program);
+  if (status == MOTET_OK) status = lower_classes(&this, options, error);
+  if (status == MOTET_OK) status = plan_tails(&this, error);
+  if (status == MOTET_OK) status = write_lists(&this, error);
+  if (status != MOTET_OK) goto fail;
+  mt_arena_destroy(this.scratch);
+  *result = program;
+  return MOTET_OK;
+fail:
+  mt_arena_destroy(this.scratch);
+  mt_arena_destroy(arena);
+  return status;
+}
+
+motet_status mt_program_lower(const mt_replica *replicas, int32_t replica_count, motet_error *error,
+                              motet_program **program) {
+  const mt_lower_options options = {.receive_ahead = 1};
+  return mt_program_lower_with(replicas, replica_count, &options, error, program);
+}

@@ -1,0 +1,13 @@
+/** @file The tables of a lowered program: statement and placement, apart from lists and transfers. */
+#ifndef MT_PROGRAM_TABLES_H
+#define MT_PROGRAM_TABLES_H
+
+#include "program/lower.h"
+
+/** Fills statement, placement and sizes from the replicas; allocates from the program's arena. */
+motet_status mt_tables_fill(const mt_replica *replicas, motet_error *error, motet_program *program);
+
+/** Whether a stage has a trainable layer. */
+bool mt_stage_trains(const motet_program *program, int32_t stage);
+
+#endif
