@@ -1,0 +1,257 @@
+#include "train/job.h"
+
+#include "train/job_keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MOST = 2, NAME_SIZE = 128 };
+
+typedef struct reader {
+  const char *file;
+  yaml_document_t document;
+  bool *given; /* [mt_job_key_count] */
+  mt_job *job;
+} reader;
+
+static motet_status place(const reader *state, const yaml_node_t *node, motet_error *error, motet_status status) {
+  if (status != MOTET_OK) mt_error_place(error, state->file, (int)node->start_mark.line + 1);
+  return status;
+}
+
+static motet_status unknown_key(const char *name, motet_error *error) {
+  const char *nearest = mt_job_key_nearest(name);
+  motet_status status =
+      nearest != NULL
+          ? mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; did you mean '%s'?", name, nearest)
+          : mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; 'motet help train' lists the keys", name);
+  mt_error_key(error, name);
+  return status;
+}
+
+static motet_status read_mapping(reader *state, const yaml_node_t *node, const char *prefix, int depth,
+                                 motet_error *error);
+
+static motet_status read_pair(reader *state, const yaml_node_t *name_node, const yaml_node_t *value,
+                              const char *prefix, int depth, motet_error *error) {
+  char name[NAME_SIZE];
+  if (name_node->type != YAML_SCALAR_NODE)
+    return place(state, name_node, error,
+                 mt_error_set(error, MOTET_ERROR_PARSE, "a key must be a word, not a list or mapping"));
+  int length = snprintf(name, sizeof name, "%s%s%.100s", prefix, *prefix != 0 ? "." : "",
+                        (const char *)name_node->data.scalar.value);
+  const mt_job_key *key = length < NAME_SIZE ? mt_job_key_find(name) : NULL;
+  if (key == NULL && mt_job_section_exists(name)) {
+    if (value->type == YAML_MAPPING_NODE && depth < DEPTH_MOST)
+      return read_mapping(state, value, name, depth + 1, error);
+    motet_status status = mt_error_set(error, MOTET_ERROR_PARSE,
+                                       "%s holds keys of its own and must be a mapping, as in '%s:' with "
+                                       "indented lines behind it",
+                                       name, name);
+    mt_error_key(error, name);
+    return place(state, value, error, status);
+  }
+  if (key == NULL) return place(state, name_node, error, unknown_key(name, error));
+  bool *given = &state->given[key - mt_job_keys];
+  if (*given) {
+    mt_error_set(error, MOTET_ERROR_PARSE, "%s is given twice", name);
+    mt_error_key(error, name);
+    return place(state, name_node, error, MOTET_ERROR_PARSE);
+  }
+  *given = true;
+  return place(state, value, error, mt_job_key_read(key, &state->document, value, error, state->job));
+}
+
+static motet_status read_mapping(reader *state, const yaml_node_t *node, const char *prefix, int depth,
+                                 motet_error *error) {
+  for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
+    motet_status status = read_pair(state, yaml_document_get_node(&state->document, pair->key),
+                                    yaml_document_get_node(&state->document, pair->value), prefix, depth, error);
+    if (status != MOTET_OK) return status;
+  }
+  return MOTET_OK;
+}
+
+static motet_status yaml_failure(const yaml_parser_t *parser, const char *file, motet_error *error) {
+  motet_status status = mt_error_set(error, MOTET_ERROR_PARSE, "this is not YAML: %s",
+                                     parser->problem != NULL ? parser->problem : "it cannot be read");
+  mt_error_place(error, file, (int)parser->problem_mark.line + 1);
+  return status;
+}
+
+static motet_status read_document(reader *state, yaml_parser_t *parser, motet_error *error) {
+  const yaml_node_t *root = yaml_document_get_root_node(&state->document);
+  motet_status status = MOTET_OK;
+  if (root == NULL || root->type != YAML_MAPPING_NODE) {
+    mt_error_set(error, MOTET_ERROR_PARSE, "a job is a mapping of keys to values, as in 'output_dir: run'");
+    mt_error_place(error, state->file, root != NULL ? (int)root->start_mark.line + 1 : 1);
+    return MOTET_ERROR_PARSE;
+  }
+  status = read_mapping(state, root, "", 1, error);
+  if (status != MOTET_OK) return status;
+  yaml_document_t second;
+  if (!yaml_parser_load(parser, &second)) return yaml_failure(parser, state->file, error);
+  const yaml_node_t *more = yaml_document_get_root_node(&second);
+  if (more != NULL) {
+    mt_error_set(error, MOTET_ERROR_PARSE, "a job is one document; a second one begins here");
+    status = place(state, more, error, MOTET_ERROR_PARSE);
+  }
+  yaml_document_delete(&second);
+  return status;
+}
+
+static motet_status read_yaml(reader *state, const char *yaml, size_t bytes, motet_error *error) {
+  yaml_parser_t parser;
+  if (!yaml_parser_initialize(&parser)) return mt_error_memory(error, sizeof parser, "the job's reader");
+  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
+  motet_status status;
+  if (!yaml_parser_load(&parser, &state->document)) {
+    status = yaml_failure(&parser, state->file, error);
+  } else {
+    status = read_document(state, &parser, error);
+    yaml_document_delete(&state->document);
+  }
+  yaml_parser_delete(&parser);
+  return status;
+}
+
+static motet_status read_override(reader *state, const char *word, motet_error *error) {
+  const char *equals = strchr(word, '=');
+  char name[NAME_SIZE];
+  motet_status status;
+  if (equals == NULL || equals == word || (size_t)(equals - word) >= sizeof name) {
+    status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "'%.80s' must read key=value, as in train.steps=20", word);
+  } else {
+    memcpy(name, word, (size_t)(equals - word));
+    name[equals - word] = 0;
+    const mt_job_key *key = mt_job_key_find(name);
+    status = key == NULL ? unknown_key(name, error) : mt_job_key_read_text(key, equals + 1, error, state->job);
+    if (status == MOTET_OK) state->given[key - mt_job_keys] = true;
+  }
+  if (status != MOTET_OK) mt_error_place(error, "command line", 0);
+  return status;
+}
+
+static bool given(const reader *state, const char *name) {
+  return state->given[mt_job_key_find(name) - mt_job_keys];
+}
+
+static motet_status wrong(const reader *state, const char *key, motet_error *error, const char *text) {
+  motet_status status = mt_error_set(error, MOTET_ERROR_PARSE, "%s", text);
+  mt_error_place(error, state->file, 0);
+  mt_error_key(error, key);
+  return status;
+}
+
+/** What concerns several keys at once. */
+static motet_status check_together(const reader *state, motet_error *error) {
+  mt_job *job = state->job;
+  bool model = given(state, "model"), config = given(state, "config");
+  if (model == config)
+    return wrong(state, "model", error,
+                 model ? "model and config exclude each other: give a model's directory, or a config.json with "
+                         "'init: random'"
+                       : "a job needs 'model' (a directory of weights), or 'config' (a config.json) with "
+                         "'init: random'");
+  if (config && job->init != MT_JOB_INIT_RANDOM)
+    return wrong(state, "init", error, "a config brings no weights: with 'config', 'init' must be 'random'");
+  if (config && job->data.tokenizer == NULL)
+    return wrong(state, "data.tokenizer", error,
+                 "without a model's directory, 'data.tokenizer' must name a tokenizer.json");
+  if (job->train.betas.count != 2)
+    return wrong(state, "train.betas", error, "train.betas must be two numbers, as in [0.9, 0.999]");
+  int64_t rows = job->train.microbatches * job->parallel.data;
+  if (!given(state, "train.global_batch")) job->train.global_batch = rows;
+  if (job->train.global_batch < rows)
+    return wrong(state, "train.global_batch", error,
+                 "train.global_batch must be at least parallel.data times train.microbatches: every microbatch "
+                 "needs a sample");
+  return MOTET_OK;
+}
+
+static motet_status read_all(reader *state, const char *yaml, size_t bytes, int override_count,
+                             char *const *overrides, motet_error *error) {
+  motet_status status = MOTET_OK;
+  for (int32_t i = 0; i < mt_job_key_count && status == MOTET_OK; i++)
+    if (mt_job_keys[i].standard != NULL)
+      status = mt_job_key_read_text(&mt_job_keys[i], mt_job_keys[i].standard, error, state->job);
+  if (status == MOTET_OK) status = read_yaml(state, yaml, bytes, error);
+  for (int i = 0; i < override_count && status == MOTET_OK; i++) status = read_override(state, overrides[i], error);
+  if (status != MOTET_OK) return status;
+  for (int32_t i = 0; i < mt_job_key_count; i++) {
+    const mt_job_key *key = &mt_job_keys[i];
+    if (!key->required || state->given[i]) continue;
+    char text[256];
+    snprintf(text, sizeof text, "the key '%s' is missing: %s", key->name, key->meaning);
+    return wrong(state, key->name, error, text);
+  }
+  return check_together(state, error);
+}
+
+motet_status mt_job_parse(const char *yaml, size_t bytes, const char *name, int override_count,
+                          char *const *overrides, motet_error *error, mt_job **out) {
+  mt_arena *arena = mt_arena_create();
+  if (arena == NULL) return mt_error_memory(error, sizeof(mt_job), "the job");
+  mt_job *job = MT_ARENA_NEW(arena, mt_job, 1);
+  bool *keys_given = MT_ARENA_NEW(arena, bool, mt_job_key_count);
+  motet_status status = MOTET_OK;
+  if (job == NULL || keys_given == NULL) {
+    status = mt_error_memory(error, sizeof *job, "the job");
+  } else {
+    job->arena = arena;
+    reader state = {.file = name, .given = keys_given, .job = job};
+    status = read_all(&state, yaml, bytes, override_count, overrides, error);
+  }
+  if (status != MOTET_OK) {
+    mt_arena_destroy(arena);
+    return status;
+  }
+  *out = job;
+  return MOTET_OK;
+}
+
+motet_status mt_job_read(const char *path, int override_count, char *const *overrides, motet_error *error,
+                         mt_job **job) {
+  char *yaml;
+  size_t bytes;
+  motet_status status = mt_file_read(path, error, &yaml, &bytes);
+  if (status != MOTET_OK) return status;
+  status = mt_job_parse(yaml, bytes, path, override_count, overrides, error, job);
+  free(yaml);
+  return status;
+}
+
+void mt_job_destroy(mt_job *job) {
+  if (job != NULL) mt_arena_destroy(job->arena);
+}
+
+void mt_job_print(const mt_job *job, mt_text *text) {
+  char section[NAME_SIZE] = "";
+  for (int32_t i = 0; i < mt_job_key_count; i++) {
+    const mt_job_key *key = &mt_job_keys[i];
+    mt_text value = {0};
+    if (!mt_job_key_print(key, job, &value)) continue;
+    const char *dot = strchr(key->name, '.');
+    size_t length = dot != NULL ? (size_t)(dot - key->name) : 0;
+    if (strlen(section) != length || strncmp(section, key->name, length) != 0) {
+      memcpy(section, key->name, length);
+      section[length] = 0;
+      mt_text_append(text, "%s:\n", section);
+    }
+    mt_text_append(text, "%s%s: %s\n", dot != NULL ? "  " : "", dot != NULL ? dot + 1 : key->name,
+                   value.data != NULL ? value.data : "");
+    if (value.failed) text->failed = true;
+    mt_text_free(&value);
+  }
+}
+
+void mt_job_describe(mt_text *text) {
+  for (int32_t i = 0; i < mt_job_key_count; i++) {
+    const mt_job_key *key = &mt_job_keys[i];
+    mt_text_append(text, "  %-22s %s", key->name, key->meaning);
+    if (key->choices != NULL && strchr(key->choices, '|') != NULL) mt_text_append(text, " (%s)", key->choices);
+    if (key->standard != NULL) mt_text_append(text, " [%s]", key->standard);
+    if (key->required) mt_text_append(text, " (required)");
+    mt_text_append(text, "\n");
+  }
+}

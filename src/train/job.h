@@ -1,0 +1,85 @@
+/** @file
+ * Job files: one YAML document that says what to train, on what, how and where to. See docs/formats/job.md.
+ *
+ * One table lists every key with its type, range and default; reading, overriding on the command line, printing
+ * and the error messages all follow it.
+ */
+#ifndef MT_TRAIN_JOB_H
+#define MT_TRAIN_JOB_H
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mt_job_integers {
+  int32_t count;
+  int64_t *values;
+} mt_job_integers;
+
+typedef struct mt_job_texts {
+  int32_t count;
+  const char **values;
+} mt_job_texts;
+
+typedef struct mt_job_numbers {
+  int32_t count;
+  double *values;
+} mt_job_numbers;
+
+typedef enum mt_job_init { MT_JOB_INIT_PRETRAINED, MT_JOB_INIT_RANDOM } mt_job_init;
+typedef enum mt_job_decay { MT_JOB_DECAY_NONE, MT_JOB_DECAY_LINEAR, MT_JOB_DECAY_COSINE } mt_job_decay;
+
+/** A job as it takes effect. Texts that were not given are NULL. */
+typedef struct mt_job {
+  const char *model;  /* directory of weights in the HuggingFace layout */
+  const char *config; /* a config.json instead, for random weights */
+  int64_t init;       /* mt_job_init */
+  mt_job_texts trainable;
+  const char *schedule;
+  const char *profile;
+  int64_t deterministic; /* 0: run to run */
+  const char *output_dir;
+  struct {
+    const char *train, *eval, *images_root, *tokenizer, *system_prompt;
+    int64_t max_tokens;
+  } data;
+  struct {
+    int64_t pipeline, data, context, tensor;
+    mt_job_integers split;
+  } parallel;
+  struct {
+    int64_t steps, microbatches, global_batch, warmup_steps, seed;
+    double learning_rate, weight_decay, epsilon, clip_norm;
+    int64_t decay; /* mt_job_decay */
+    mt_job_numbers betas;
+    int64_t dtype; /* 0: float32 */
+    int64_t save_every, keep, eval_every, eval_batches, log_every, timeline_every;
+    const char *resume;
+    double hang_seconds, stall_seconds;
+  } train;
+  mt_arena *arena;
+} mt_job;
+
+/**
+ * Reads the job at @p path. @p overrides are words `key=value` that go over the file's. Errors name file, line and
+ * key, and say what is accepted there.
+ */
+motet_status mt_job_read(const char *path, int override_count, char *const *overrides, motet_error *error,
+                         mt_job **job);
+
+/** As mt_job_read(), from memory; @p name stands for the file in errors. */
+motet_status mt_job_parse(const char *yaml, size_t bytes, const char *name, int override_count,
+                          char *const *overrides, motet_error *error, mt_job **job);
+
+void mt_job_destroy(mt_job *job);
+
+/** The job as YAML, every key that has a value: reading it gives the same job. */
+void mt_job_print(const mt_job *job, mt_text *text);
+
+/** One line a key: name, type, default, meaning; for help and manual. */
+void mt_job_describe(mt_text *text);
+
+#endif
