@@ -1,0 +1,356 @@
+#include "order/instance.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct raw_arc {
+  int32_t from, to, lag;
+} raw_arc;
+
+typedef struct builder {
+  mt_arena *arena;
+  const mt_derivation *derivation;
+  const mt_cost_table *costs;
+  const mt_order_options *options;
+  mt_instance *instance;
+  int32_t *forward, *backward; /* [stages * M] nodes: forward; backward that yields the input gradient; or -1 */
+  raw_arc *arcs;
+  int64_t arc_count, arc_capacity;
+} builder;
+
+/* A schedule may lose a little to rounding, a bound may not: inexact times are rounded down, at 2^-36 of the
+ * longest, so that sums over 2^25 nodes stay far below 2^63. */
+static const double INEXACT_TICKS = 0x1p36;
+/* A common unit is believed in when every time is a multiple of it to this relative precision. */
+static const double UNIT_TOLERANCE = 1e-9;
+static const double UNIT_SMALLEST = 0x1p-24; /* of the longest time */
+
+static bool is_active(const mt_derivation *d, int32_t stage, int32_t microbatch) {
+  return (d->stages[stage].modules & d->present[microbatch] & ~d->cached[microbatch]) != 0;
+}
+
+static bool is_replicated(const mt_derivation *d, int32_t stage) {
+  return d->regions[d->stages[stage].region].replicated;
+}
+
+static mt_cost_kind cost_kind(int event_kind) {
+  switch (event_kind) {
+  case MOTET_BWD: return MT_COST_BACKWARD;
+  case MOTET_BWD_X: return MT_COST_BACKWARD_X;
+  case MOTET_BWD_W: return MT_COST_BACKWARD_W;
+  default: return MT_COST_FORWARD;
+  }
+}
+
+static int64_t cell(const builder *b, int32_t stage, int32_t microbatch) {
+  return (int64_t)stage * b->derivation->microbatches + microbatch;
+}
+
+static motet_status add_nodes(builder *b, motet_error *error) {
+  const mt_derivation *d = b->derivation;
+  mt_instance *instance = b->instance;
+  int64_t cells = (int64_t)d->stage_count * d->microbatches;
+  b->forward = MT_ARENA_NEW(b->arena, int32_t, cells);
+  b->backward = MT_ARENA_NEW(b->arena, int32_t, cells);
+  int64_t items = 0, most = d->body_begin[d->ranks];
+  for (int32_t s = 0; s < d->stage_count; s++)
+    for (int32_t m = 0; is_replicated(d, s) && m < d->microbatches; m++)
+      if (is_active(d, s, m)) items++;
+  most += 2 * items;
+  if (most > INT32_MAX / 4)
+    return mt_error_set(error, MOTET_ERROR_LIMIT,
+                        "%lld events are more than an order can be found for (at most %d)", (long long)most,
+                        INT32_MAX / 4);
+  instance->body_begin = MT_ARENA_NEW(b->arena, int32_t, d->ranks + 1);
+  instance->rank = MT_ARENA_NEW(b->arena, int32_t, most);
+  instance->item_of = MT_ARENA_NEW(b->arena, int32_t, most);
+  instance->event = MT_ARENA_NEW(b->arena, mt_event, most);
+  instance->length = MT_ARENA_NEW(b->arena, mt_ticks, most);
+  instance->seconds = MT_ARENA_NEW(b->arena, double, most);
+  instance->items = MT_ARENA_NEW(b->arena, mt_item, items);
+  if (b->forward == NULL || b->backward == NULL || instance->body_begin == NULL || instance->rank == NULL ||
+      instance->item_of == NULL || instance->event == NULL || instance->length == NULL ||
+      instance->seconds == NULL || instance->items == NULL)
+    return mt_error_memory(error, (unsigned long long)most * 40, "the order's events");
+  memset(b->forward, 0xff, (size_t)cells * sizeof *b->forward);
+  memset(b->backward, 0xff, (size_t)cells * sizeof *b->backward);
+  int32_t node = 0;
+  for (int32_t r = 0; r < d->ranks; r++) {
+    instance->body_begin[r] = node;
+    for (int64_t i = d->body_begin[r]; i < d->body_begin[r + 1]; i++, node++) {
+      mt_event event = d->body[i];
+      instance->event[node] = event;
+      instance->rank[node] = r;
+      instance->item_of[node] = -1;
+      if (event.kind == MOTET_FWD) b->forward[cell(b, event.stage, event.microbatch)] = node;
+      if (event.kind == MOTET_BWD || event.kind == MOTET_BWD_X)
+        b->backward[cell(b, event.stage, event.microbatch)] = node;
+    }
+  }
+  instance->body_begin[d->ranks] = instance->body_count = node;
+  for (int32_t s = 0; s < d->stage_count; s++) {
+    if (!is_replicated(d, s)) continue;
+    const mt_stage *stage = &d->stages[s];
+    const mt_skeleton *skeleton = &d->regions[stage->region].skeleton;
+    for (int32_t m = 0; m < d->microbatches; m++) {
+      if (!is_active(d, s, m)) continue;
+      mt_item *item = &instance->items[instance->item_count];
+      *item = (mt_item){.stage = s,
+                        .microbatch = m,
+                        .region = stage->region,
+                        .forward = node,
+                        .backward = -1,
+                        .fixed_owner = skeleton->owner == MT_OWNER_ROUND_ROBIN ? m % d->ranks : -1,
+                        .window_after = -1,
+                        .prefix = skeleton->order == MT_ORDER_PREFIX,
+                        .source = true};
+      instance->event[node] = (mt_event){.kind = MOTET_FWD, .stage = s, .microbatch = m};
+      b->forward[cell(b, s, m)] = node++;
+      if (stage->gate != MT_GATE_NONE) {
+        instance->event[node] =
+            (mt_event){.kind = stage->gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD, .stage = s, .microbatch = m};
+        item->backward = node;
+        b->backward[cell(b, s, m)] = node++;
+      }
+      for (int32_t free = item->forward; free < node; free++) {
+        instance->rank[free] = -1;
+        instance->item_of[free] = instance->item_count;
+      }
+      instance->item_count++;
+    }
+  }
+  instance->node_count = node;
+  return MOTET_OK;
+}
+
+static motet_status set_seconds(builder *b, motet_error *error) {
+  mt_instance *instance = b->instance;
+  for (int32_t node = 0; node < instance->node_count; node++) {
+    mt_event event = instance->event[node];
+    double seconds = mt_cost_seconds(b->costs, cost_kind(event.kind), event.stage, event.microbatch);
+    if (!(seconds >= 0.0) || isinf(seconds))
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "the cost table gives %g seconds for %s of stage %d, microbatch %d; times are finite and "
+                          "not negative",
+                          seconds, event.kind == MOTET_FWD ? "a forward" : "a backward", event.stage,
+                          event.microbatch);
+    instance->seconds[node] = seconds;
+  }
+  return MOTET_OK;
+}
+
+static void add_arc(builder *b, int32_t from, int32_t to, int32_t lag) {
+  if (from < 0 || to < 0) return;
+  b->arcs[b->arc_count++] = (raw_arc){from, to, lag};
+}
+
+/* The lag of the data that @p stage puts out for @p microbatch. Equal neighbours share an entry. */
+static int32_t add_lag(builder *b, int32_t stage, int32_t microbatch) {
+  mt_instance *instance = b->instance;
+  int64_t bytes = 0;
+  if (b->options != NULL && b->options->output_bytes.values != NULL)
+    bytes = b->options->output_bytes.values[stage * b->options->output_bytes.stage_stride +
+                                            microbatch * b->options->output_bytes.microbatch_stride];
+  const mt_links *links = &b->costs->links;
+  mt_lag lag = {.near_seconds = mt_link_seconds(links->local, bytes),
+                .far_seconds = mt_link_seconds(links->remote, bytes)};
+  if (links->ranks_per_node <= 0) lag.far_seconds = lag.near_seconds;
+  if (lag.near_seconds == 0.0 && lag.far_seconds == 0.0) return 0;
+  const mt_lag *last = &instance->lags[instance->lag_count - 1];
+  if (lag.near_seconds == last->near_seconds && lag.far_seconds == last->far_seconds)
+    return instance->lag_count - 1;
+  instance->lags[instance->lag_count] = lag;
+  return instance->lag_count++;
+}
+
+static int32_t first_forward(const builder *b, int32_t stage) {
+  int32_t first = -1;
+  for (int32_t m = 0; m < b->derivation->microbatches; m++) {
+    int32_t node = b->forward[cell(b, stage, m)];
+    if (node >= 0 && (first < 0 || node < first)) first = node;
+  }
+  return first;
+}
+
+/* `prefix`: a consumer's first event waits for all outputs of the region. */
+static void add_barriers(builder *b) {
+  const mt_derivation *d = b->derivation;
+  mt_instance *instance = b->instance;
+  instance->barrier = instance->item_count > 0;
+  for (int32_t i = 0; i < instance->item_count; i++)
+    if (instance->items[i].source && !instance->items[i].prefix) instance->barrier = false;
+  for (int32_t e = 0; instance->barrier && e < d->edge_count; e++) {
+    if (!is_replicated(d, d->edges[e].from) || is_replicated(d, d->edges[e].to)) continue;
+    int32_t consumer = first_forward(b, d->edges[e].to);
+    for (int32_t m = 0; m < d->microbatches; m++)
+      if (is_active(d, d->edges[e].from, m))
+        add_arc(b, b->forward[cell(b, d->edges[e].from, m)], consumer, add_lag(b, d->edges[e].from, m));
+  }
+}
+
+static motet_status add_arcs(builder *b, motet_error *error) {
+  const mt_derivation *d = b->derivation;
+  mt_instance *instance = b->instance;
+  b->arc_capacity = (int64_t)d->edge_count * d->microbatches * 3 + instance->item_count;
+  int64_t lag_capacity = (int64_t)d->edge_count * d->microbatches * 2 + 1;
+  if (b->arc_capacity > INT32_MAX || lag_capacity > INT32_MAX)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%lld dependencies are more than an order can be found for",
+                        (long long)b->arc_capacity);
+  b->arcs = MT_ARENA_NEW(b->arena, raw_arc, b->arc_capacity);
+  instance->lags = MT_ARENA_NEW(b->arena, mt_lag, lag_capacity);
+  if (b->arcs == NULL || instance->lags == NULL)
+    return mt_error_memory(error, (unsigned long long)b->arc_capacity * sizeof *b->arcs,
+                           "the order's dependencies");
+  instance->lag_count = 1;
+  for (int32_t e = 0; e < d->edge_count; e++) {
+    mt_edge edge = d->edges[e];
+    for (int32_t m = 0; m < d->microbatches; m++) {
+      if (!is_active(d, edge.from, m) || !is_active(d, edge.to, m)) continue;
+      int32_t lag = add_lag(b, edge.from, m);
+      add_arc(b, b->forward[cell(b, edge.from, m)], b->forward[cell(b, edge.to, m)], lag);
+      if (edge.gradient) add_arc(b, b->backward[cell(b, edge.to, m)], b->backward[cell(b, edge.from, m)], lag);
+    }
+    if (is_replicated(d, edge.to))
+      for (int32_t i = 0; i < instance->item_count; i++)
+        if (instance->items[i].stage == edge.to && is_active(d, edge.from, instance->items[i].microbatch))
+          instance->items[i].source = instance->items[i].prefix = false;
+  }
+  for (int32_t i = 0; i < instance->item_count; i++)
+    add_arc(b, instance->items[i].backward < 0 ? -1 : instance->items[i].forward, instance->items[i].backward, 0);
+  add_barriers(b);
+  return MOTET_OK;
+}
+
+/* Counting sort of the arcs by one end. */
+static bool index_arcs(const builder *b, bool by_target, int32_t **begin, mt_arc **arcs) {
+  int32_t nodes = b->instance->node_count;
+  *begin = MT_ARENA_NEW(b->arena, int32_t, nodes + 1);
+  *arcs = MT_ARENA_NEW(b->arena, mt_arc, b->arc_count);
+  if (*begin == NULL || *arcs == NULL) return false;
+  int32_t *count = *begin;
+  for (int64_t i = 0; i < b->arc_count; i++) count[(by_target ? b->arcs[i].to : b->arcs[i].from)]++;
+  int32_t sum = 0;
+  for (int32_t node = 0; node <= nodes; node++) {
+    int32_t own = count[node];
+    count[node] = sum;
+    sum += own;
+  }
+  for (int64_t i = 0; i < b->arc_count; i++) {
+    raw_arc arc = b->arcs[i];
+    (*arcs)[count[by_target ? arc.to : arc.from]++] = (mt_arc){by_target ? arc.from : arc.to, arc.lag};
+  }
+  memmove(count + 1, count, (size_t)nodes * sizeof *count);
+  count[0] = 0;
+  return true;
+}
+
+/* Euclid on numbers that are multiples of something up to rounding. */
+static double common_unit(double a, double b, double tolerance) {
+  while (b > tolerance) {
+    double rest = fmod(a, b);
+    if (b - rest < tolerance) rest = 0.0;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+typedef struct unit_search {
+  double last, longest, unit;
+} unit_search;
+
+static void unit_see(unit_search *search, double value) {
+  if (value == search->last || search->unit < search->longest * UNIT_SMALLEST) return;
+  search->last = value;
+  if (value > 0.0) search->unit = common_unit(value, search->unit, search->longest * UNIT_TOLERANCE);
+}
+
+static bool is_multiple(double value, double unit) {
+  double quotient = value / unit;
+  return fabs(quotient - nearbyint(quotient)) <= UNIT_TOLERANCE * (quotient + 1.0);
+}
+
+/* Finds the unit of time: the greatest that divides all times, or a tiny one when there is none. */
+static void set_ticks(mt_instance *instance) {
+  unit_search search = {.last = -1.0};
+  for (int32_t i = 0; i < instance->node_count; i++) search.longest = fmax(search.longest, instance->seconds[i]);
+  for (int32_t i = 1; i < instance->lag_count; i++)
+    search.longest = fmax(search.longest, fmax(instance->lags[i].near_seconds, instance->lags[i].far_seconds));
+  if (search.longest == 0.0) search.longest = 1.0;
+  search.unit = search.longest;
+  for (int32_t i = 0; i < instance->node_count; i++) unit_see(&search, instance->seconds[i]);
+  for (int32_t i = 1; i < instance->lag_count; i++) {
+    unit_see(&search, instance->lags[i].near_seconds);
+    unit_see(&search, instance->lags[i].far_seconds);
+  }
+  instance->exact = search.unit >= search.longest * UNIT_SMALLEST;
+  /* The longest time has the least relative error: take the unit from it. */
+  if (instance->exact) search.unit = search.longest / nearbyint(search.longest / search.unit);
+  for (int32_t i = 0; i < instance->node_count && instance->exact; i++)
+    instance->exact = is_multiple(instance->seconds[i], search.unit);
+  for (int32_t i = 1; i < instance->lag_count && instance->exact; i++)
+    instance->exact = is_multiple(instance->lags[i].near_seconds, search.unit) &&
+                      is_multiple(instance->lags[i].far_seconds, search.unit);
+  instance->unit = instance->exact ? search.unit : search.longest / INEXACT_TICKS;
+  double round = instance->exact ? 0.5 : 0.0;
+  for (int32_t i = 0; i < instance->node_count; i++)
+    instance->length[i] = (mt_ticks)floor(instance->seconds[i] / instance->unit + round);
+  for (int32_t i = 1; i < instance->lag_count; i++) {
+    mt_lag *lag = &instance->lags[i];
+    lag->near = (mt_ticks)floor(lag->near_seconds / instance->unit + round);
+    lag->far = (mt_ticks)floor(lag->far_seconds / instance->unit + round);
+  }
+}
+
+static int compare_consumers(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* With features made and consumed in one and the same order, at most `window` are alive iff the k-th is not
+ * ready before the (k - window)-th is consumed. */
+static motet_status set_windows(builder *b, motet_error *error) {
+  const mt_derivation *d = b->derivation;
+  mt_instance *instance = b->instance;
+  int64_t *keys = MT_ARENA_NEW(b->arena, int64_t, instance->item_count);
+  if (keys == NULL) return mt_error_memory(error, 8u * (unsigned)instance->item_count, "the feature window");
+  for (int32_t begin = 0, end; begin < instance->item_count; begin = end) {
+    int32_t stage = instance->items[begin].stage, consumer = -1;
+    for (end = begin; end < instance->item_count && instance->items[end].stage == stage;) end++;
+    int32_t window = d->regions[instance->items[begin].region].skeleton.window;
+    for (int32_t e = 0; e < d->edge_count; e++)
+      if (d->edges[e].from == stage && !is_replicated(d, d->edges[e].to)) consumer = d->edges[e].to;
+    if (window <= 0 || consumer < 0 || instance->items[begin].prefix) continue;
+    int32_t count = 0;
+    for (int32_t i = begin; i < end; i++) {
+      int32_t node = b->forward[cell(b, consumer, instance->items[i].microbatch)];
+      if (node >= 0) keys[count++] = ((int64_t)node << 32) | i;
+    }
+    qsort(keys, (size_t)count, sizeof *keys, compare_consumers);
+    for (int32_t k = window; k < count; k++)
+      instance->items[keys[k] & INT32_MAX].window_after = (int32_t)(keys[k - window] >> 32);
+  }
+  return MOTET_OK;
+}
+
+motet_status mt_instance_build(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                               const mt_order_options *options, motet_error *error, mt_instance **result) {
+  mt_instance *instance = MT_ARENA_NEW(arena, mt_instance, 1);
+  if (instance == NULL) return mt_error_memory(error, sizeof *instance, "an ordering problem");
+  instance->ranks = derivation->ranks;
+  instance->ranks_per_node = costs->links.ranks_per_node;
+  instance->first_rank = options != NULL ? options->first_rank : 0;
+  builder b = {.arena = arena, .derivation = derivation, .costs = costs, .options = options, .instance = instance};
+  motet_status status = add_nodes(&b, error);
+  if (status == MOTET_OK) status = set_seconds(&b, error);
+  if (status == MOTET_OK) status = add_arcs(&b, error);
+  if (status == MOTET_OK) status = set_windows(&b, error);
+  if (status != MOTET_OK) return status;
+  set_ticks(instance);
+  if (!index_arcs(&b, true, &instance->pred_begin, &instance->pred) ||
+      !index_arcs(&b, false, &instance->succ_begin, &instance->succ))
+    return mt_error_memory(error, (unsigned long long)b.arc_count * sizeof(mt_arc), "the order's dependencies");
+  *result = instance;
+  return MOTET_OK;
+}

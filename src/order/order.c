@@ -1,0 +1,113 @@
+#include "order/order.h"
+#include "order/search.h"
+
+#include <string.h>
+
+typedef struct maker {
+  mt_arena *arena;
+  const mt_instance *instance;
+  mt_windows windows;
+  mt_timeline *timeline;
+  mt_greedy *greedy;
+  mt_plan *best, *trial;
+  int32_t *owner;
+  bool found;
+  bool fill; /* some region may fill idle time */
+} maker;
+
+static void keep_better(maker *k) {
+  if (!mt_timeline_keeps_windows(k->timeline, k->instance)) return;
+  if (k->found && k->trial->makespan >= k->best->makespan) return;
+  mt_plan_copy(k->instance, k->best, k->trial);
+  k->found = true;
+}
+
+static mt_ticks try_greedy(maker *k, mt_ticks target, int32_t scan, bool prefix) {
+  mt_greedy_rule rule = {.target = target, .scan = scan, .prefix = prefix};
+  mt_greedy_run(k->greedy, &rule, k->owner, k->timeline, k->trial);
+  keep_better(k);
+  return k->trial->makespan;
+}
+
+static bool owners_free(maker *k) {
+  for (int32_t i = 0; i < k->instance->item_count; i++) k->owner[i] = k->instance->items[i].fixed_owner;
+  return true;
+}
+
+/* The plans that no answer may be slower than. */
+static bool baselines(maker *k) {
+  const mt_instance *instance = k->instance;
+  if (!mt_owners_balance(k->arena, instance, k->owner)) return false;
+  try_greedy(k, k->windows.critical, 1, true);
+  if (!k->fill) return true; /* `prefix` is asked for, not undercut */
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    int32_t fixed = instance->items[i].fixed_owner;
+    k->owner[i] = fixed >= 0 ? fixed : instance->items[i].microbatch % instance->ranks;
+  }
+  try_greedy(k, k->windows.critical, 1, true);
+  if (mt_plan_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
+  return true;
+}
+
+static void construct(maker *k) {
+  static const int32_t scans[] = {1, 32};
+  owners_free(k);
+  for (size_t s = 0; s < sizeof scans / sizeof *scans; s++) {
+    mt_ticks low = k->windows.critical, high = k->best->makespan;
+    mt_ticks target = low;
+    for (int32_t round = 0; round < 24 && low < high; round++) {
+      mt_ticks reached = try_greedy(k, target, scans[s], false);
+      if (reached <= target)
+        high = target;
+      else
+        low = target + 1;
+      if (k->best->makespan < high) high = k->best->makespan;
+      target = low + (high - low) / 2;
+    }
+  }
+}
+
+static motet_status write_order(maker *k, motet_error *error, mt_order_result *result) {
+  const mt_instance *instance = k->instance;
+  mt_order *order = &result->order;
+  int32_t nodes = instance->node_count;
+  double *start = MT_ARENA_NEW(k->arena, double, nodes);
+  *order = (mt_order){.begin = MT_ARENA_NEW(k->arena, int64_t, instance->ranks + 1),
+                      .events = MT_ARENA_NEW(k->arena, mt_event, nodes),
+                      .start = MT_ARENA_NEW(k->arena, double, nodes),
+                      .barrier = instance->barrier};
+  if (start == NULL || order->begin == NULL || order->events == NULL || order->start == NULL)
+    return mt_error_memory(error, (unsigned long long)nodes * 32, "an order");
+  mt_timeline_run(k->timeline, instance, k->best);
+  result->makespan = mt_timeline_seconds(k->timeline, instance, k->best, start);
+  for (int32_t r = 0; r <= instance->ranks; r++) order->begin[r] = k->best->begin[r];
+  for (int32_t i = 0; i < nodes; i++) {
+    int32_t node = k->best->sequence[i];
+    order->events[i] = instance->event[node];
+    order->start[i] = start[node];
+  }
+  result->bound = (double)k->windows.critical * instance->unit;
+  if (result->bound > result->makespan) result->bound = result->makespan;
+  return MOTET_OK;
+}
+
+motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                           const mt_order_options *options, motet_error *error, mt_order_result *result) {
+  maker k = {.arena = arena};
+  mt_instance *instance;
+  motet_status status = mt_instance_build(arena, derivation, costs, options, error, &instance);
+  if (status == MOTET_OK) status = mt_windows_build(arena, instance, error, &k.windows);
+  if (status != MOTET_OK) return status;
+  k.instance = instance;
+  k.timeline = mt_timeline_create(arena, instance);
+  k.greedy = mt_greedy_create(arena, instance, &k.windows);
+  k.best = mt_plan_create(arena, instance);
+  k.trial = mt_plan_create(arena, instance);
+  k.owner = MT_ARENA_NEW(arena, int32_t, instance->item_count);
+  if (k.timeline == NULL || k.greedy == NULL || k.best == NULL || k.trial == NULL || k.owner == NULL)
+    return mt_error_memory(error, (unsigned long long)instance->node_count * 64, "the order search");
+  for (int32_t i = 0; i < instance->item_count; i++) k.fill = k.fill || !instance->items[i].prefix;
+  if (!baselines(&k)) return mt_error_memory(error, (unsigned long long)instance->node_count * 16, "owner maps");
+  if (k.fill) construct(&k);
+  return write_order(&k, error, result);
+}
