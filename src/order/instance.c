@@ -26,10 +26,6 @@ static const double INEXACT_TICKS = 0x1p36;
 static const double UNIT_TOLERANCE = 1e-9;
 static const double UNIT_SMALLEST = 0x1p-24; /* of the longest time */
 
-static bool is_active(const mt_derivation *d, int32_t stage, int32_t microbatch) {
-  return (d->stages[stage].modules & d->present[microbatch] & ~d->cached[microbatch]) != 0;
-}
-
 static bool is_replicated(const mt_derivation *d, int32_t stage) {
   return d->regions[d->stages[stage].region].replicated;
 }
@@ -56,7 +52,7 @@ static motet_status add_nodes(builder *b, motet_error *error) {
   int64_t items = 0, most = d->body_begin[d->ranks];
   for (int32_t s = 0; s < d->stage_count; s++)
     for (int32_t m = 0; is_replicated(d, s) && m < d->microbatches; m++)
-      if (is_active(d, s, m)) items++;
+      if (mt_stage_active(d, s, m)) items++;
   most += 2 * items;
   if (most > INT32_MAX / 4)
     return mt_error_set(error, MOTET_ERROR_LIMIT,
@@ -94,7 +90,7 @@ static motet_status add_nodes(builder *b, motet_error *error) {
     const mt_stage *stage = &d->stages[s];
     const mt_skeleton *skeleton = &d->regions[stage->region].skeleton;
     for (int32_t m = 0; m < d->microbatches; m++) {
-      if (!is_active(d, s, m)) continue;
+      if (!mt_stage_active(d, s, m)) continue;
       mt_item *item = &instance->items[instance->item_count];
       *item = (mt_item){.stage = s,
                         .microbatch = m,
@@ -184,7 +180,7 @@ static void add_barriers(builder *b) {
     if (!is_replicated(d, d->edges[e].from) || is_replicated(d, d->edges[e].to)) continue;
     int32_t consumer = first_forward(b, d->edges[e].to);
     for (int32_t m = 0; m < d->microbatches; m++)
-      if (is_active(d, d->edges[e].from, m))
+      if (mt_stage_active(d, d->edges[e].from, m))
         add_arc(b, b->forward[cell(b, d->edges[e].from, m)], consumer, add_lag(b, d->edges[e].from, m));
   }
 }
@@ -206,14 +202,14 @@ static motet_status add_arcs(builder *b, motet_error *error) {
   for (int32_t e = 0; e < d->edge_count; e++) {
     mt_edge edge = d->edges[e];
     for (int32_t m = 0; m < d->microbatches; m++) {
-      if (!is_active(d, edge.from, m) || !is_active(d, edge.to, m)) continue;
+      if (!mt_stage_active(d, edge.from, m) || !mt_stage_active(d, edge.to, m)) continue;
       int32_t lag = add_lag(b, edge.from, m);
       add_arc(b, b->forward[cell(b, edge.from, m)], b->forward[cell(b, edge.to, m)], lag);
       if (edge.gradient) add_arc(b, b->backward[cell(b, edge.to, m)], b->backward[cell(b, edge.from, m)], lag);
     }
     if (is_replicated(d, edge.to))
       for (int32_t i = 0; i < instance->item_count; i++)
-        if (instance->items[i].stage == edge.to && is_active(d, edge.from, instance->items[i].microbatch))
+        if (instance->items[i].stage == edge.to && mt_stage_active(d, edge.from, instance->items[i].microbatch))
           instance->items[i].source = instance->items[i].prefix = false;
   }
   for (int32_t i = 0; i < instance->item_count; i++)

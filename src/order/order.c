@@ -67,6 +67,22 @@ static void construct(maker *k) {
   }
 }
 
+static motet_status check_ahead(const mt_derivation *derivation, motet_error *error) {
+  for (int32_t s = 0; s < derivation->stage_count; s++) {
+    const mt_region *region = &derivation->regions[derivation->stages[s].region];
+    if (!region->replicated || region->skeleton.order != MT_ORDER_AHEAD) continue;
+    if (derivation->stages[s].gate == MT_GATE_NONE) continue;
+    mt_error_set(
+        error, MOTET_ERROR_ILLEGAL,
+        "region %s: order=ahead encodes with weights that this step still changes; accepted: order=fill, or a "
+        "frozen region",
+        region->name);
+    mt_error_key(error, region->name);
+    return MOTET_ERROR_ILLEGAL;
+  }
+  return MOTET_OK;
+}
+
 static motet_status write_order(maker *k, motet_error *error, mt_order_result *result) {
   const mt_instance *instance = k->instance;
   mt_order *order = &result->order;
@@ -95,7 +111,8 @@ motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, con
                            const mt_order_options *options, motet_error *error, mt_order_result *result) {
   maker k = {.arena = arena};
   mt_instance *instance;
-  motet_status status = mt_instance_build(arena, derivation, costs, options, error, &instance);
+  motet_status status = check_ahead(derivation, error);
+  if (status == MOTET_OK) status = mt_instance_build(arena, derivation, costs, options, error, &instance);
   if (status == MOTET_OK) status = mt_windows_build(arena, instance, error, &k.windows);
   if (status != MOTET_OK) return status;
   k.instance = instance;

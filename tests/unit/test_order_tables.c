@@ -1,0 +1,73 @@
+/* The tables of makespans that the order floor must reproduce (inline, prefix) and reach (optimum): f = 1, b = 2,
+ * communication free; optima proven with a constraint solver apart from this code. */
+#include "../order_case.h"
+
+typedef struct table_row {
+  int32_t ranks, microbatches;
+  double encode[4];
+  int32_t encode_count;
+  bool trainable;
+  double inlined, prefix, greedy_round_robin, optimum;
+} table_row;
+
+static const table_row rows[] = {
+    {4, 4, {1}, 1, false, 22, 22, 22, 22},
+    {4, 16, {1}, 1, false, 70, 61, 58, 58},
+    {4, 16, {2}, 1, false, 83, 65, 62, 61},
+    {8, 16, {1}, 1, false, 78, 71, 70, 70},
+    {8, 32, {1}, 1, false, 142, 121, 118, 118},
+    {8, 32, {2}, 1, false, 167, 125, 122, 119},
+    {4, 16, {0.4, 0.4, 0.4, 2.0}, 4, false, 67, 65, 0, 57.4},
+    {4, 8, {1}, 1, true, 51, 39, 0, 36},
+    {4, 16, {1}, 1, true, 99, 69, 0, 63},
+    {8, 16, {1}, 1, true, 103, 75, 0, 72},
+    {8, 32, {1}, 1, true, 199, 129, 0, 120},
+};
+
+static double run_row(const table_row *row, const char *schedule, double *bound) {
+  order_case c = {.schedule = schedule,
+                  .ranks = row->ranks,
+                  .microbatches = row->microbatches,
+                  .trainable = row->trainable,
+                  .encode = row->encode,
+                  .encode_count = row->encode_count,
+                  .forward = 1,
+                  .backward = 2};
+  order_run run;
+  replay check;
+  case_order(&c, &run);
+  double makespan = replay_order(&run, &check);
+  assert_seconds_near(makespan, run.result.makespan);
+  if (bound != NULL) *bound = run.result.bound;
+  case_end(&run);
+  return makespan;
+}
+
+static void test_inline_and_prefix_columns_are_met_exactly(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_seconds_near(run_row(&rows[i], "<inline, 1f1b>", NULL), rows[i].inlined);
+    assert_seconds_near(run_row(&rows[i], "<transpose(order=prefix), 1f1b>", NULL), rows[i].prefix);
+  }
+}
+
+static void test_fill_reaches_the_optimum_where_the_encoder_is_frozen(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    double bound;
+    if (rows[i].trainable) continue;
+    assert_seconds_near(run_row(&rows[i], "<transpose, 1f1b>", &bound), rows[i].optimum);
+    assert_true(bound <= rows[i].optimum + 1e-9);
+    if (rows[i].greedy_round_robin > 0)
+      assert_true(run_row(&rows[i], "<transpose(owner=round-robin), 1f1b>", NULL) <=
+                  rows[i].greedy_round_robin + 1e-9);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_inline_and_prefix_columns_are_met_exactly),
+      cmocka_unit_test(test_fill_reaches_the_optimum_where_the_encoder_is_frozen),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
