@@ -1,0 +1,66 @@
+/** @file How a tokenizer is held: filled by tokenizer_read.c, used by tokenizer.c. */
+#ifndef MT_DATA_TOKENIZER_FORM_H
+#define MT_DATA_TOKENIZER_FORM_H
+
+#include "base/arena.h"
+#include "data/bpe.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <utf8proc.h>
+
+enum { MT_TOKENIZER_MAX_STEPS = 8 };
+
+/** What an id stands for. */
+typedef struct mt_token {
+  const char *text; /* bytes, zero-terminated beyond `bytes`; NULL: the id is not used */
+  int32_t bytes;
+  bool special; /* left out by decoding with skip_special */
+} mt_token;
+
+/** A token that is looked for in the text itself. */
+typedef struct mt_added_token {
+  const char *text; /* not empty */
+  int32_t bytes;
+  int32_t id;
+  bool left_strip, right_strip; /* takes white space beside it along */
+  bool single_word;             /* only where no word character touches it */
+} mt_added_token;
+
+/** Added tokens grouped by first byte, the longest first: [begin[b], begin[b + 1]) start with byte b. */
+typedef struct mt_added_tokens {
+  mt_added_token *tokens;
+  int32_t count;
+  int32_t begin[257];
+} mt_added_tokens;
+
+/** A step of the pre-tokenizer: cutting at the matches of `code`, or (NULL) a space put in front. */
+typedef struct mt_split_step {
+  pcre2_code *code;
+} mt_split_step;
+
+struct mt_tokenizer {
+  mt_arena *arena;
+  const char *name; /* of the file */
+  mt_token *tokens; /* [vocabulary] */
+  int32_t vocabulary;
+  int32_t *by_text; /* [named] ids in order of (text, id) */
+  int32_t named;
+  mt_bpe bpe;
+  bool ignore_merges;              /* a word that is a token is not taken apart */
+  mt_added_tokens raw, normalized; /* looked for before and behind the normalizer */
+  utf8proc_option_t forms[MT_TOKENIZER_MAX_STEPS];
+  int32_t form_count;
+  mt_split_step steps[MT_TOKENIZER_MAX_STEPS];
+  int32_t step_count;
+};
+
+/** The id whose text is these bytes, or -1. */
+int32_t mt_tokenizer_lookup(const mt_tokenizer *tokenizer, const char *text, size_t bytes);
+
+/** Normalises @p text by @p tokenizer's forms. `*result` is either @p text itself or, with `*owned` set to it,
+ * memory for free(). False when memory is out. */
+bool mt_tokenizer_normalize(const mt_tokenizer *tokenizer, const char *text, size_t bytes, const char **result,
+                            size_t *result_bytes, void **owned);
+
+#endif
