@@ -80,13 +80,6 @@ static motet_status fill_groups(const mt_derivation *derivation, motet_error *er
   return MOTET_OK;
 }
 
-static const char *const skeleton_names[MT_SKELETON_KINDS] = {
-    [MT_SKELETON_1F1B] = "1f1b",
-    [MT_SKELETON_GPIPE] = "gpipe",
-    [MT_SKELETON_TRANSPOSE] = "transpose",
-    [MT_SKELETON_INLINE] = "inline",
-};
-
 static motet_status fill_placement(const mt_derivation *derivation, motet_error *error, motet_program *program) {
   mt_arena *arena = program->arena;
   program->region_count = derivation->region_count;
@@ -106,9 +99,9 @@ static motet_status fill_placement(const mt_derivation *derivation, motet_error 
   for (int32_t r = 0; r < derivation->region_count; r++) {
     const mt_region *region = &derivation->regions[r];
     program->regions[r] = (motet_program_region){.name = mt_arena_text(arena, region->name),
-                                                 .skeleton = skeleton_names[region->skeleton.kind],
+                                                 .skeleton = mt_skeleton_print(arena, &region->skeleton),
                                                  .replicated = region->replicated};
-    if (program->regions[r].name == NULL) return mt_error_memory(error, 64, "a region name");
+    if (program->regions[r].name == NULL || program->regions[r].skeleton == NULL) return mt_error_memory(error, 64, "a region name");
   }
   for (int32_t s = 0; s < derivation->stage_count; s++) {
     const mt_stage *stage = &derivation->stages[s];

@@ -108,17 +108,12 @@ static motet_status index_edges(mt_lowering *lowering, motet_error *error) {
   return MOTET_OK;
 }
 
-static bool active(const mt_derivation *derivation, int32_t stage, int32_t microbatch) {
-  return (derivation->stages[stage].modules & derivation->present[microbatch] & ~derivation->cached[microbatch]) !=
-         0;
-}
-
 /* One edge and microbatch in one direction: nothing, local, or a transfer. */
 static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch, bool gradient,
                          motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
   const mt_edge *data = &derivation->edges[edge];
-  if (!active(derivation, data->from, microbatch) || !active(derivation, data->to, microbatch)) return MOTET_OK;
+  if (!mt_stage_active(derivation, data->from, microbatch) || !mt_stage_active(derivation, data->to, microbatch)) return MOTET_OK;
   int32_t source = gradient ? data->to : data->from, target = gradient ? data->from : data->to;
   const int32_t *place = gradient ? lowering->backward : lowering->forward;
   int32_t producer = place[cell(lowering, source, microbatch)];
@@ -200,7 +195,7 @@ static motet_status check_complete(const mt_lowering *lowering, motet_error *err
       size_t at = cell(lowering, s, m);
       bool forward = lowering->forward[at] == MT_EVENT_NONE;
       bool backward = derivation->stages[s].gate != MT_GATE_NONE && lowering->backward[at] == MT_EVENT_NONE;
-      if (!active(derivation, s, m) || !(forward || backward)) continue;
+      if (!mt_stage_active(derivation, s, m) || !(forward || backward)) continue;
       mt_error_set(error, MOTET_ERROR_ILLEGAL, "no rank's order has the %s of stage %d, microbatch %d",
                    forward ? "forward" : "backward", s, m);
       mt_error_rule(error, "order", -1, -1, m);
