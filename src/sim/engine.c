@@ -28,10 +28,11 @@ typedef struct engine {
   mt_features *features;
   mt_trace *trace;
   motet_error *error;
-  int64_t *place;    /* [ranks] next instruction, index in the flat array */
-  double *clock;     /* [ranks] time that the rank has reached */
-  int32_t *runnable; /* ring of ranks that can go on */
-  int32_t runnable_first, runnable_count;
+  int64_t *place; /* [ranks] next instruction, index in the flat array */
+  double *clock;  /* [ranks] time that the rank has reached */
+  int32_t
+      *runnable; /* stack of ranks that can go on: the rank set going last runs first, while its data are near */
+  int32_t runnable_count;
   gathering *gatherings;    /* [groups] */
   bool shared;              /* transfers between nodes pass through NICs */
   double *nic_out, *nic_in; /* [nodes] when the NIC is free again */
@@ -40,10 +41,7 @@ typedef struct engine {
 
 typedef enum outcome { GO_ON, STAND, FAIL } outcome;
 
-static void make_runnable(engine *e, int32_t rank) {
-  int32_t at = e->runnable_first + e->runnable_count++;
-  e->runnable[at < e->program->ranks ? at : at - e->program->ranks] = rank;
-}
+static void make_runnable(engine *e, int32_t rank) { e->runnable[e->runnable_count++] = rank; }
 
 static bool queued_before(const queued *a, const queued *b) {
   if (a->ready < b->ready || a->ready > b->ready) return a->ready < b->ready;
@@ -391,7 +389,7 @@ static motet_status prepare(mt_arena *arena, engine *e, bool keep) {
   }
   if (failed)
     return mt_error_memory(e->error, (unsigned long long)trace->buffer_count * sizeof(mt_transfer), "simulation");
-  for (int32_t rank = 0; rank < program->ranks; rank++) {
+  for (int32_t rank = program->ranks; rank-- > 0;) {
     e->place[rank] = program->rank_begin[rank];
     make_runnable(e, rank);
   }
@@ -414,9 +412,7 @@ motet_status mt_engine_run(mt_arena *arena, const mt_sim_costs *costs, bool keep
   int32_t through = 0;
   for (;;) {
     while (e.runnable_count > 0) {
-      int32_t rank = e.runnable[e.runnable_first];
-      if (++e.runnable_first == e.program->ranks) e.runnable_first = 0;
-      e.runnable_count--;
+      int32_t rank = e.runnable[--e.runnable_count];
       outcome result = run_rank(&e, rank);
       through += result == GO_ON;
       if (result == FAIL) {
