@@ -29,6 +29,7 @@ typedef struct builder {
   motet_program program;
   mt_arena *arena;
   mt_cost_table costs;
+  int32_t *stage_rank; /* [stages] rank inside a replica, for the chain orders below */
   MT_ARRAY(motet_instruction) lists[BUILDER_RANKS];
   MT_ARRAY(motet_instruction) receives[BUILDER_RANKS]; /* put in front of the lists */
   MT_ARRAY(motet_buffer) buffers;
@@ -73,6 +74,8 @@ static inline void builder_begin(builder *b, int32_t ranks, int32_t replicas, in
     p->microbatches[m].replica = m / (microbatches / replicas);
     p->microbatches[m].present = 1;
   }
+  b->stage_rank = MT_ARENA_NEW(b->arena, int32_t, stages);
+  for (int32_t s = 0; s < stages; s++) b->stage_rank[s] = s % (ranks / replicas);
   int32_t all[BUILDER_RANKS];
   for (int32_t r = 0; r < ranks; r++) all[r] = r;
   builder_group(b, all, ranks);
@@ -168,31 +171,32 @@ static inline void builder_free(builder *b) {
   mt_arena_destroy(b->arena);
 }
 
-/* --- orders of a chain of P * virtual stages, stage s on rank s mod P ----------------------------------------- */
+/* --- orders of a chain of P * virtual stages, stage s on rank s mod P unless stage_rank says otherwise ----------
+ */
 
 /* Compute of a chain with its transfers: receives posted at the list's begin and waited for right before, sends
  * right after; the sends' waits come last. */
-static inline void builder_step(builder *b, int32_t rank, int32_t base, int32_t ranks, int kind, int32_t stage,
-                                int32_t microbatch, int64_t bytes) {
-  int32_t stages = b->program.stage_count;
+static inline void builder_step(builder *b, int32_t base, int kind, int32_t stage, int32_t microbatch,
+                                int64_t bytes) {
+  int32_t rank = base + b->stage_rank[stage], stages = b->program.stage_count;
   bool forward = kind == MOTET_FWD;
   int32_t before = forward ? stage - 1 : stage + 1, after = forward ? stage + 1 : stage - 1;
   int buffer_kind = forward ? MOTET_BUFFER_ACTIVATION : MOTET_BUFFER_GRADIENT;
-  if (before >= 0 && before < stages && before % ranks + base != rank) {
+  if (before >= 0 && before < stages && b->stage_rank[before] + base != rank && kind != MOTET_BWD_W) {
     int32_t from = forward ? before : stage;
     int32_t buffer = builder_buffer(b, buffer_kind, from, builder_edge(b, from, from + 1), microbatch, bytes);
     (void)MT_ARRAY_PUSH(&b->receives[rank], (motet_instruction){.kind = MOTET_RECV,
                                                                 .stage = from,
                                                                 .microbatch = microbatch,
                                                                 .buffer = buffer,
-                                                                .peer = before % ranks + base});
-    builder_add(b, rank, MOTET_WAIT, MOTET_FLAG_RECV, from, microbatch, buffer, before % ranks + base);
+                                                                .peer = b->stage_rank[before] + base});
+    builder_add(b, rank, MOTET_WAIT, MOTET_FLAG_RECV, from, microbatch, buffer, b->stage_rank[before] + base);
   }
   builder_compute(b, rank, kind, stage, microbatch);
-  if (after >= 0 && after < stages && after % ranks + base != rank) {
+  if (after >= 0 && after < stages && b->stage_rank[after] + base != rank && kind != MOTET_BWD_W) {
     int32_t from = forward ? stage : after;
     int32_t buffer = builder_buffer(b, buffer_kind, from, builder_edge(b, from, from + 1), microbatch, bytes);
-    builder_add(b, rank, MOTET_SEND, 0, from, microbatch, buffer, after % ranks + base);
+    builder_add(b, rank, MOTET_SEND, 0, from, microbatch, buffer, b->stage_rank[after] + base);
   }
 }
 
@@ -214,11 +218,11 @@ static inline void builder_pipeline(builder *b, int32_t base, int32_t P, int32_t
     for (int32_t k = 0; k < total + warm; k++) {
       if (k < total) {
         int32_t chunk = V == 1 ? 0 : (k / P) % V, m = V == 1 ? k : k / (P * V) * P + k % P;
-        builder_step(b, base + r, base, P, MOTET_FWD, chunk * P + r, first + m, bytes);
+        builder_step(b, base, MOTET_FWD, chunk * P + r, first + m, bytes);
       }
       if (k >= warm) {
         int32_t j = k - warm, chunk = V == 1 ? 0 : V - 1 - (j / P) % V, m = V == 1 ? j : j / (P * V) * P + j % P;
-        builder_step(b, base + r, base, P, MOTET_BWD, chunk * P + r, first + m, bytes);
+        builder_step(b, base, MOTET_BWD, chunk * P + r, first + m, bytes);
       }
     }
   }

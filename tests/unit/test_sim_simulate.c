@@ -356,8 +356,8 @@ static void test_features_live_from_encode_to_consumer(void **state) {
   b.program.stages[0].region = 1;
   builder_cost(&b, MT_COST_FORWARD, 0, 1.0);
   builder_cost(&b, MT_COST_FORWARD, 1, 2.0);
-  for (int32_t m = 0; m < 3; m++) builder_step(&b, 0, 0, 2, MOTET_FWD, 0, m, 0);
-  for (int32_t m = 0; m < 3; m++) builder_step(&b, 1, 0, 2, MOTET_FWD, 1, m, 0);
+  for (int32_t m = 0; m < 3; m++) builder_step(&b, 0, MOTET_FWD, 0, m, 0);
+  for (int32_t m = 0; m < 3; m++) builder_step(&b, 0, MOTET_FWD, 1, m, 0);
   mt_simulation *s = builder_simulate(&b, builder_end(&b));
   assert_non_null(s);
   ASSERT_NEAR(s->makespan, 7.0);
