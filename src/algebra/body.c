@@ -16,29 +16,33 @@ static mt_body_step backward(const mt_body_shape *shape, int64_t k) {
   return step;
 }
 
-static int64_t put(const mt_body_shape *shape, mt_body_step step, mt_body_step *steps, int64_t count) {
-  if (step.microbatch < shape->microbatches) steps[count++] = step;
+/* Appends a step unless it is of one of the first `surplus` microbatches; the others are numbered from there. */
+static int64_t put(mt_body_step step, int32_t surplus, mt_body_step *steps, int64_t count) {
+  step.microbatch -= surplus;
+  if (step.microbatch >= 0) steps[count++] = step;
   return count;
 }
 
 /* 1F1B over any number of chunks: a warm-up of forwards, then one forward and one backward in turn, then the
  * remaining backwards.
  *
- * Where the ranks do not divide the microbatches, the order is that of the next multiple with the surplus
- * microbatches struck out. It cannot hang: events depend on events of the same microbatch alone, so every
- * dependency between the remaining events was already met by the full order, and leaving events out of an
- * acyclic order cannot close a cycle. With one chunk this is the usual order for any number. */
+ * Where the ranks do not divide the microbatches, the order is that of the next multiple with the surplus struck
+ * out. It cannot hang: events depend on events of the same microbatch alone, so every dependency between the
+ * remaining events was already met by the full order, and leaving events out of an acyclic order closes no cycle.
+ * (The plain formula with a short group does hang, as with 4 ranks, 3 chunks and 5 microbatches.) The surplus is
+ * taken from the first group, where the step is shorter by it than from the last. With one chunk this is the usual
+ * 1F1B for any number of microbatches. */
 void mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
   int64_t groups = ((int64_t)shape->microbatches + shape->ranks - 1) / shape->ranks;
   int64_t total = groups * shape->ranks * shape->chunks;
+  int32_t surplus = (int32_t)(groups * shape->ranks - shape->microbatches);
   int64_t after = shape->ranks - 1 - rank; /* ranks behind this one */
   int64_t warm_up = shape->chunks == 1 ? after : 2 * after + (int64_t)(shape->chunks - 1) * shape->ranks;
   if (warm_up > total) warm_up = total;
   int64_t count = 0;
-  for (int64_t k = 0; k < warm_up; k++) count = put(shape, forward(shape, k), steps, count);
-  for (int64_t k = 0; k < total; k++) {
-    if (k + warm_up < total) count = put(shape, forward(shape, k + warm_up), steps, count);
-    count = put(shape, backward(shape, k), steps, count);
+  for (int64_t k = -warm_up; k < total; k++) {
+    if (k + warm_up < total) count = put(forward(shape, k + warm_up), surplus, steps, count);
+    if (k >= 0) count = put(backward(shape, k), surplus, steps, count);
   }
 }
 

@@ -96,10 +96,12 @@ static motet_status print_canonical(mt_build *build) {
 }
 
 static motet_status check_request(const mt_derive_request *request, motet_error *error) {
-  if (request->ranks < 1 || request->ranks > 1 << 20)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d ranks; accepted: 1 to %d", request->ranks, 1 << 20);
-  if (request->microbatches < 1)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d microbatches; accepted: 1 or more", request->microbatches);
+  enum { RANKS_MAX = 1 << 20, MICROBATCHES_MAX = 1 << 24 };
+  if (request->ranks < 1 || request->ranks > RANKS_MAX)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d ranks; accepted: 1 to %d", request->ranks, RANKS_MAX);
+  if (request->microbatches < 1 || request->microbatches > MICROBATCHES_MAX)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d microbatches; accepted: 1 to %d", request->microbatches,
+                        MICROBATCHES_MAX);
   if (request->model->module_count < 1 || request->model->module_count > MODULES_MAX)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d modules; accepted: 1 to %d", request->model->module_count,
                         MODULES_MAX);
