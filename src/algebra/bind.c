@@ -150,8 +150,9 @@ static int32_t find_module(const mt_build *build, const char *name) {
 
 static motet_status refuse_unknown(mt_build *build, const mt_term *term, const char *name) {
   char *all = mt_build_name(build, 0, build->request->model->module_count);
-  return mt_build_refuse(build, "cut", name, "column %d: the model has no module '%.64s'; accepted: those it has, %s",
-                         term->column, name, all != NULL ? all : "");
+  return mt_build_refuse(build, "cut", name,
+                         "column %d: the model has no module '%.64s'; accepted: those it has, %s", term->column,
+                         name, all != NULL ? all : "");
 }
 
 /* Finds the term that names each module; every module must be named once. */

@@ -15,8 +15,22 @@ static void split_evenly(int32_t layers, int32_t stages, int32_t *split) {
   for (int32_t s = 0; s < stages; s++) split[s] = each + (s >= first && s < first + rest ? 1 : 0);
 }
 
-static motet_status split_region(mt_build *build, const mt_region *region, int32_t at) {
+/* What flows into the region passes its first stage whether or not the riders have data, so that stage must be more
+ * than its riders. */
+static motet_status judge_first_stage(mt_build *build, int32_t r, int32_t layers) {
+  const mt_derivation *d = build->result;
+  for (int32_t rider = 0; rider < d->region_count && layers == 0; rider++)
+    if (build->host_region[rider] == r && !build->host_left[rider])
+      return mt_build_refuse(build, "split", d->regions[r].name,
+                             "split: stage 0 of region %s has no layer of its own, but region %s rides on it; "
+                             "accepted: 1 layer or more there",
+                             d->regions[r].name, d->regions[rider].name);
+  return MOTET_OK;
+}
+
+static motet_status split_region(mt_build *build, int32_t r, int32_t at) {
   const mt_derive_request *request = build->request;
+  const mt_region *region = &build->result->regions[r];
   int32_t layers = region->layer_end - region->layer_begin;
   if (request->split == NULL) {
     split_evenly(layers, region->slabs, &build->split[at]);
@@ -37,7 +51,7 @@ static motet_status split_region(mt_build *build, const mt_region *region, int32
                            "split: the stages of region %s have %lld layers together, the region has %d; accepted: "
                            "%d numbers with the sum %d",
                            region->name, (long long)sum, layers, region->slabs, layers);
-  return MOTET_OK;
+  return judge_first_stage(build, r, build->split[at]);
 }
 
 /* Slabs, layouts and first stages of all regions; counts stages and the Sharded ones among them. */
@@ -78,7 +92,7 @@ static motet_status make_split(mt_build *build, int32_t sharded_stages) {
   int32_t at = 0;
   for (int32_t r = 0; r < d->region_count; r++) {
     if (mt_region_row(&d->regions[r])->placement != MT_PLACEMENT_SHARDED) continue;
-    motet_status status = split_region(build, &d->regions[r], at);
+    motet_status status = split_region(build, r, at);
     if (status != MOTET_OK) return status;
     at += d->regions[r].slabs;
   }

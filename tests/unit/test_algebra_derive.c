@@ -188,7 +188,7 @@ static void test_given_split(void **state) {
   mt_schedule *schedule = NULL;
   mt_derivation *d = NULL;
   assert_int_equal(mt_schedule_parse(arena, "<v: inline, l: 1f1b(virtual=2)>", &error, &schedule), MOTET_OK);
-  const int32_t split[4] = {0, 3, 1, 2};
+  const int32_t split[4] = {1, 3, 0, 2};
   mt_derive_request request = {.model = model_of(arena, "v:tt l:tttttt"),
                                .schedule = schedule,
                                .ranks = 2,
@@ -196,10 +196,12 @@ static void test_given_split(void **state) {
                                .split = split,
                                .split_count = 4};
   assert_int_equal(mt_derive(arena, &request, &error, &d), MOTET_OK);
-  expect_parts(d, 0, "v[0,2) l[2,2) ");
-  expect_parts(d, 1, "l[2,5) ");
+  expect_parts(d, 0, "v[0,2) l[2,3) ");
+  expect_parts(d, 1, "l[3,6) ");
+  expect_parts(d, 2, "l[6,6) ");
   expect_parts(d, 3, "l[6,8) ");
-  assert_int_equal(d->stages[0].modules, 1); /* it has the layers of v alone */
+  assert_int_equal(d->stages[0].modules, 3);
+  assert_int_equal(d->stages[2].modules, 2); /* an empty stage has its region's */
   for (int32_t s = 0; s < 4; s++) {
     assert_int_equal(d->stages[s].rank, s % 2);
     assert_true(d->stages[s].share == 0.5);

@@ -73,12 +73,13 @@ static void test_refusals(void **state) {
   }
 }
 
-static void expect_split(const int32_t *split, int32_t count, const char *key, const char *words) {
+static void expect_split(const char *schedule_text, const int32_t *split, int32_t count, const char *key,
+                         const char *words) {
   mt_arena *arena = mt_arena_create();
   motet_error error;
   mt_schedule *schedule = NULL;
   mt_derivation *d = NULL;
-  assert_int_equal(mt_schedule_parse(arena, "<v: transpose, l: 1f1b>", &error, &schedule), MOTET_OK);
+  assert_int_equal(mt_schedule_parse(arena, schedule_text, &error, &schedule), MOTET_OK);
   mt_derive_request request = {.model = model_of(arena, "v:tt l:ttttttttttttttttttt"),
                                .schedule = schedule,
                                .ranks = 2,
@@ -94,10 +95,11 @@ static void expect_split(const int32_t *split, int32_t count, const char *key, c
 
 static void test_splits(void **state) {
   (void)state;
-  expect_split((const int32_t[]){9, 9}, 2, "l", "have 18 layers together, the region has 19");
-  expect_split((const int32_t[]){2147483647, 2147483647}, 2, "l", "have 4294967294 layers");
-  expect_split((const int32_t[]){20, -1}, 2, "l", "stage 1 of region l has -1 layers");
-  expect_split((const int32_t[]){2, 9, 10}, 3, "", "3 numbers for 2 stages");
+  expect_split("<transpose, 1f1b>", (const int32_t[]){9, 9}, 2, "l", "have 18 layers together, the region has 19");
+  expect_split("<transpose, 1f1b>", (const int32_t[]){2147483647, 2147483647}, 2, "l", "have 4294967294 layers");
+  expect_split("<transpose, 1f1b>", (const int32_t[]){20, -1}, 2, "l", "stage 1 of region l has -1 layers");
+  expect_split("<transpose, 1f1b>", (const int32_t[]){2, 9, 10}, 3, "", "3 numbers for 2 stages");
+  expect_split("<inline, 1f1b>", (const int32_t[]){0, 19}, 2, "l", "no layer of its own, but region v rides on it");
 }
 
 static void test_odd_numbers_are_legal(void **state) {
