@@ -22,7 +22,8 @@ typedef enum mt_internvl_kind {
 } mt_internvl_kind;
 
 typedef struct mt_internvl_vision {
-  int32_t layers, hidden, intermediate, heads;
+  int32_t layers; /* blocks that run: num_hidden_layers, less those behind vision_select_layer */
+  int32_t hidden, intermediate, heads;
   int32_t image_size, patch_size, channels;
   float norm_epsilon;
   bool rms_norm; /* norm_type "rms_norm"; else LayerNorm with bias */
@@ -34,7 +35,9 @@ typedef struct mt_internvl_decoder {
   int32_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
   float norm_epsilon;
   double rope_theta;
-  bool attention_bias; /* Qwen2: on q, k, v; not on o */
+  double rope_factor;    /* rope_scaling "dynamic": beyond max_positions the base grows by it; 0: none */
+  int32_t max_positions; /* max_position_embeddings; 0 if the config does not say */
+  bool attention_bias;   /* Qwen2: on q, k, v; not on o */
   bool tied_embeddings;
 } mt_internvl_decoder;
 
@@ -49,6 +52,70 @@ typedef struct mt_internvl {
   int32_t min_tiles, max_tiles;
   bool use_thumbnail;
 } mt_internvl;
+
+enum { MT_INTERNVL_WEIGHTS_MAX = 20, MT_INTERNVL_SLOTS_MAX = 16 };
+
+/* What the kernels take: a slot is one matrix or vector. Several named weights may fill one slot, one after another
+ * (q, k and v; gate and up): then the slot is their concatenation along the rows. */
+enum { MT_VISION_EMBED_CLASS, MT_VISION_EMBED_POSITION, MT_VISION_EMBED_PATCH, MT_VISION_EMBED_PATCH_BIAS };
+enum {
+  MT_VISION_BLOCK_NORM1,
+  MT_VISION_BLOCK_NORM1_BIAS,
+  MT_VISION_BLOCK_QKV,
+  MT_VISION_BLOCK_QKV_BIAS,
+  MT_VISION_BLOCK_Q_NORM,
+  MT_VISION_BLOCK_K_NORM,
+  MT_VISION_BLOCK_OUT,
+  MT_VISION_BLOCK_OUT_BIAS,
+  MT_VISION_BLOCK_SCALE1,
+  MT_VISION_BLOCK_NORM2,
+  MT_VISION_BLOCK_NORM2_BIAS,
+  MT_VISION_BLOCK_UP,
+  MT_VISION_BLOCK_UP_BIAS,
+  MT_VISION_BLOCK_DOWN,
+  MT_VISION_BLOCK_DOWN_BIAS,
+  MT_VISION_BLOCK_SCALE2
+};
+enum {
+  MT_PROJECTOR_NORM,
+  MT_PROJECTOR_NORM_BIAS,
+  MT_PROJECTOR_IN,
+  MT_PROJECTOR_IN_BIAS,
+  MT_PROJECTOR_OUT,
+  MT_PROJECTOR_OUT_BIAS
+};
+enum { MT_TOKEN_EMBED_WEIGHT };
+enum {
+  MT_DECODER_BLOCK_NORM1,
+  MT_DECODER_BLOCK_QKV,
+  MT_DECODER_BLOCK_QKV_BIAS,
+  MT_DECODER_BLOCK_OUT,
+  MT_DECODER_BLOCK_NORM2,
+  MT_DECODER_BLOCK_GATE_UP,
+  MT_DECODER_BLOCK_DOWN
+};
+enum { MT_HEAD_NORM, MT_HEAD_WEIGHT };
+
+/** A weight of a layer as files know it. */
+typedef struct mt_internvl_weight {
+  char name[96];  /* in the published files of the config's own form */
+  char alias[96]; /* the same weight as newer tools write it; empty if there is none */
+  int32_t slot;
+  int32_t dims;
+  int64_t shape[4];
+  int64_t count;
+  bool decay; /* weight decay applies: matrices, not biases, norms, scales and positions */
+} mt_internvl_weight;
+
+int32_t mt_internvl_layer_count(const mt_internvl *config);
+/** Kind of a model layer, and its number among the blocks of its kind (0 for the others). */
+mt_internvl_kind mt_internvl_layer_kind(const mt_internvl *config, int32_t layer, int32_t *block);
+/** The weights of @p layer in memory order, by slot; returns their count. The head of a model with tied embeddings
+ * has its norm alone: its matrix is the token embedding's. */
+int32_t mt_internvl_weights(const mt_internvl *config, int32_t layer,
+                            mt_internvl_weight weights[MT_INTERNVL_WEIGHTS_MAX]);
+/** Side of one pixel shuffle square: 1 / downsample_ratio. */
+int32_t mt_internvl_shuffle(const mt_internvl *config);
 
 /** Reads `path` (a config.json or a directory that holds one). Errors name file, line where known, and key. */
 motet_status mt_internvl_read(const char *path, motet_error *error, mt_internvl *config);

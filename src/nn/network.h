@@ -16,8 +16,9 @@ typedef struct mt_network mt_network;
 
 /** A weight as users and files know it. Data are float32, row-major, owned by the network. */
 typedef struct mt_parameter {
-  const char *name; /* HuggingFace name in the config's own form */
-  int32_t layer;    /* model layer, numbered as mt_internvl_model() does */
+  const char *name;  /* HuggingFace name in the config's own form, as published files have it */
+  const char *alias; /* the same weight as newer tools write it; NULL if there is none */
+  int32_t layer;     /* model layer, numbered as mt_internvl_model() does */
   int32_t dims;
   int64_t shape[4];
   int64_t count;
@@ -27,9 +28,14 @@ typedef struct mt_parameter {
   float *gradient; /* NULL if frozen */
 } mt_parameter;
 
-/** @p held: one flag a model layer; only held layers get memory. @p trainable: one flag a layer. With tied
- * embeddings, a rank that holds the head alone gets a copy of the embedding as the head's weight; its gradient
- * must be added to the first stage's by the caller. */
+/**
+ * @p held: one flag a model layer; only held layers get memory. @p trainable: one flag a layer. With tied
+ * embeddings, a rank that holds the head alone gets a copy of the embedding as the head's weight, under the
+ * embedding's name and with the head's layer; its gradient must be added to the first stage's by the caller. A rank
+ * that holds both has one parameter, the embedding's. Then both layers train or neither does.
+ *
+ * A network is used by one thread at a time.
+ */
 motet_status mt_network_create(const mt_internvl *config, const bool *held, const bool *trainable,
                                motet_error *error, mt_network **network);
 void mt_network_destroy(mt_network *network);
@@ -46,7 +52,8 @@ void mt_network_zero_gradients(mt_network *network);
 void mt_network_output_shape(const mt_internvl *config, int32_t layer, const mt_batch *batch, int64_t *rows,
                              int64_t *columns);
 
-/** Bytes that forward over the layers keeps in its arena until backward: exact, the memory forecast uses it. */
+/** Bytes that forward over the layers takes from its arena, until the arena is reset after backward: exact, the
+ * memory forecast uses it. 0 where nothing will run backward (@p first_trainable negative). */
 int64_t mt_network_saved_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
                                int32_t layer_end, int32_t first_trainable, const mt_batch *batch);
 
@@ -54,7 +61,7 @@ int64_t mt_network_saved_bytes(const mt_internvl *config, const bool *trainable,
 typedef struct mt_saved mt_saved;
 
 /**
- * Runs layers [layer_begin, layer_end).
+ * Runs layers [layer_begin, layer_end). Layers of the image modules do nothing for a batch without tiles.
  * @param input  activation entering, NULL where the first layer reads the batch (vision embeddings); the token
  *               embedding takes the image features, or NULL where the batch has no tiles
  * @param output (rows, columns) of the last layer; NULL after the head
@@ -83,6 +90,10 @@ typedef struct mt_adamw {
  * from 1. */
 motet_status mt_network_adamw(mt_network *network, const mt_adamw *options, int64_t step, double gradient_scale,
                               motet_error *error);
+
+/** Sum of the squares of a trainable parameter's gradient; 0 if it is frozen. Sums over parameters, in their order,
+ * make the gradient's norm; count a tied weight once. */
+double mt_network_gradient_square_sum(const mt_network *network, int32_t index);
 
 /** First and second moments of a trainable parameter, for checkpoints: [count] floats each. */
 void mt_network_moments(mt_network *network, int32_t index, float **first, float **second);

@@ -1,0 +1,123 @@
+/** @file
+ * Layer kinds as a table. A kind is its sizes and two functions; the network runs chains of them. Internal to this
+ * folder.
+ *
+ * A layer keeps what its backward needs in one block of floats. Where `keeps_input` is set, the block begins with
+ * the layer's input: the layer before writes its output straight there.
+ */
+#ifndef MT_NN_LAYER_H
+#define MT_NN_LAYER_H
+
+#include "nn/network.h"
+#include "tensor/backend.h"
+#include "tensor/memory.h"
+
+typedef struct mt_rotary_cache mt_rotary_cache;
+
+/** One forward or backward of one layer. */
+typedef struct mt_layer_call {
+  const mt_internvl *config;
+  const mt_tensor_backend *backend;
+  mt_workspace *workspace;
+  mt_rotary_cache *rotary;
+  const mt_batch *batch;
+  float *const *weight;         /* by slot, see model/internvl.h; NULL where the model has none */
+  float *const *gradient;       /* by slot; used if `trains` */
+  bool trains;                  /* backward adds weight gradients */
+  const float *input;           /* forward; NULL if the layer reads the batch alone */
+  float *output;                /* forward; NULL for the head */
+  float *saved;                 /* the layer's block */
+  const float *output_gradient; /* backward; NULL for the head */
+  float *input_gradient;        /* backward; NULL if nobody wants it */
+  double *loss;                 /* forward of the head */
+  motet_error *error;
+} mt_layer_call;
+
+typedef struct mt_shape {
+  int64_t rows, columns;
+} mt_shape;
+
+typedef struct mt_layer_kind {
+  bool keeps_input;
+  mt_shape (*output)(const mt_internvl *config, const mt_batch *batch);
+  /** Floats of the saved block, including the input if it is kept. */
+  size_t (*saved)(const mt_internvl *config, const mt_batch *batch);
+  /** Floats of workspace for either direction, beside the saved block. */
+  size_t (*scratch)(const mt_internvl *config, const mt_tensor_backend *backend, const mt_batch *batch);
+  motet_status (*forward)(const mt_layer_call *call);
+  motet_status (*backward)(const mt_layer_call *call);
+} mt_layer_kind;
+
+/** Row of the table; @p kind is a mt_internvl_kind. */
+const mt_layer_kind *mt_layer_kind_of(mt_internvl_kind kind);
+
+extern const mt_layer_kind mt_layer_vision_embed, mt_layer_vision_block, mt_layer_projector, mt_layer_token_embed,
+    mt_layer_decoder_block, mt_layer_head;
+
+/** Position encodings, computed once for the longest segment seen. */
+typedef struct mt_rotary_positions {
+  int32_t positions;
+  double base;
+  float *cosines, *sines; /* one allocation, at cosines */
+} mt_rotary_positions;
+
+struct mt_rotary_cache {
+  mt_rotary_positions plain;     /* of segments within the trained length */
+  mt_rotary_positions stretched; /* of the last longer one, whose length changes the base */
+};
+
+/** (positions, head_dim / 2) cosines and sines for a segment of @p length tokens; valid until the next call. */
+motet_status mt_rotary_table(mt_rotary_cache *cache, const mt_internvl_decoder *decoder, int32_t length,
+                             motet_error *error, const float **cosines, const float **sines);
+void mt_rotary_free(mt_rotary_cache *cache);
+
+/* Linear layers y (rows, out) = x (rows, in) W' + b with W (out, in); bias may be NULL. */
+motet_status mt_linear_forward(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out, const float *input,
+                               const float *weight, const float *bias, float *output);
+/** dx = dy W. */
+motet_status mt_linear_input_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
+                                      const float *output_gradient, const float *weight, float *input_gradient);
+/** dW += dy' x, db += column sums of dy; @p bias_gradient may be NULL. */
+motet_status mt_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
+                                       const float *output_gradient, const float *input, float *weight_gradient,
+                                       float *bias_gradient);
+
+/** Patches of a tile, and rows of the vision tower: one more a tile, the class token. */
+static inline int64_t mt_tile_patches(const mt_internvl *config) {
+  int64_t grid = config->vision.image_size / config->vision.patch_size;
+  return grid * grid;
+}
+static inline int64_t mt_vision_rows(const mt_internvl *config, const mt_batch *batch) {
+  return batch->tiles * (mt_tile_patches(config) + 1);
+}
+static inline int64_t mt_feature_rows(const mt_internvl *config, const mt_batch *batch) {
+  return (int64_t)batch->tiles * config->tokens_per_tile;
+}
+static inline int32_t mt_longest_segment(const mt_batch *batch) {
+  int32_t longest = 0;
+  for (int32_t s = 0; s < batch->segments; s++) {
+    int32_t length = batch->segment_begin[s + 1] - batch->segment_begin[s];
+    longest = length > longest ? length : longest;
+  }
+  return longest;
+}
+
+/** Cuts arrays from a block or counts what they take: the same code states a layout and uses it. */
+typedef struct mt_cutter {
+  float *data; /* NULL: count only */
+  size_t used;
+} mt_cutter;
+
+static inline float *mt_cut(mt_cutter *cutter, int64_t rows, int64_t columns) {
+  float *array = cutter->data == NULL ? NULL : cutter->data + cutter->used;
+  cutter->used += mt_workspace_room((size_t)(rows * columns));
+  return array;
+}
+
+#define MT_TRY(expression)                                                                                         \
+  do {                                                                                                             \
+    const motet_status try_status_ = (expression);                                                                 \
+    if (try_status_ != MOTET_OK) return try_status_;                                                               \
+  } while (0)
+
+#endif

@@ -1,0 +1,132 @@
+/** @file
+ * The kernels of one device behind one table. All data are float32, row-major; a stride is the distance between
+ * rows in elements. Kernels keep no state and are deterministic: equal inputs give equal bits. Arrays of one call
+ * must not overlap unless a comment allows it. A table may be used from any thread.
+ */
+#ifndef MT_TENSOR_BACKEND_H
+#define MT_TENSOR_BACKEND_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/** c (m, n) = op(a) op(b), or c += ... with `accumulate`; op(a) is (m, k), op(b) is (k, n). */
+typedef struct mt_matmul {
+  bool transpose_a, transpose_b; /* stored as (k, m); as (n, k) */
+  bool accumulate;
+  int64_t m, n, k;
+  const float *a, *b;
+  float *c;
+  int64_t a_stride, b_stride, c_stride;
+} mt_matmul;
+
+/** Attention over packed rows: segment s is rows [segment_begin[s], segment_begin[s + 1]), alone with itself.
+ * Query head h reads key and value head h / (heads / kv_heads). */
+typedef struct mt_attention {
+  const float *query, *key, *value; /* (rows, heads * head_dim), (rows, kv_heads * head_dim) twice */
+  int64_t query_stride, key_stride, value_stride;
+  int32_t heads, kv_heads, head_dim;
+  int32_t segments;
+  const int32_t *segment_begin; /* [segments + 1] */
+  bool causal;                  /* row i sees rows up to i of its segment; else all of them */
+  float scale;
+} mt_attention;
+
+typedef struct mt_attention_gradients {
+  const float *output, *output_gradient; /* (rows, heads * head_dim), forward's result and its gradient */
+  int64_t output_stride, output_gradient_stride;
+  const float *log_sum;       /* (heads, rows) as forward wrote it */
+  float *query, *key, *value; /* written, laid out as the inputs */
+  int64_t query_stride, key_stride, value_stride;
+} mt_attention_gradients;
+
+/** Row normalisation: LayerNorm with `bias`, RMSNorm (no mean, no bias) with `rms`. */
+typedef struct mt_norm {
+  bool rms;
+  float epsilon;
+  int64_t rows, columns;
+  const float *input; /* (rows, columns) */
+  int64_t stride;     /* of input, output and their gradients */
+  const float *weight, *bias;
+} mt_norm;
+
+typedef struct mt_adamw_step {
+  float learning_rate, beta1, beta2, epsilon, weight_decay;
+  float gradient_scale;
+  float correction1, correction2; /* 1 - beta1^step, sqrt(1 - beta2^step) */
+} mt_adamw_step;
+
+typedef struct mt_tensor_backend {
+  const char *name;
+
+  motet_status (*matmul)(const mt_matmul *product, motet_error *error);
+
+  /** Floats of scratch that either direction needs for segments of at most @p longest rows. */
+  size_t (*attention_scratch)(int32_t head_dim, int32_t longest);
+  /** output (rows, heads * head_dim); log_sum (heads, rows): log of the row's sum of exponentials. */
+  void (*attention_forward)(const mt_attention *attention, float *scratch, float *output, int64_t output_stride,
+                            float *log_sum);
+  void (*attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
+                             float *scratch);
+
+  void (*norm_forward)(const mt_norm *norm, float *output);
+  /** input_gradient = residual (if not NULL) + gradient through the norm; weight and bias gradients are added to
+   * unless NULL. input_gradient may be the same array as residual or output_gradient, or NULL. */
+  void (*norm_backward)(const mt_norm *norm, const float *output_gradient, const float *residual,
+                        float *input_gradient, float *weight_gradient, float *bias_gradient);
+
+  /** HF half rotation of each head in place; `cosines`, `sines` (positions, head_dim / 2), positions restart in
+   * every segment. `inverse` turns back: the gradient. */
+  void (*rotary)(float *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
+                 const float *cosines, const float *sines, bool inverse);
+
+  /** output = x * Phi(x); output may be input. */
+  void (*gelu_forward)(int64_t count, const float *input, float *output);
+  /** gradient *= derivative at input. */
+  void (*gelu_backward)(int64_t count, const float *input, float *gradient);
+  /** gate_up (rows, 2 * columns): gate, then up; output (rows, columns) = silu(gate) * up. */
+  void (*swiglu_forward)(int64_t rows, int64_t columns, const float *gate_up, float *output);
+  /** gate_up_gradient (rows, 2 * columns) from output_gradient (rows, columns); output, if not NULL, gets forward's
+   * result again. */
+  void (*swiglu_backward)(int64_t rows, int64_t columns, const float *gate_up, const float *output_gradient,
+                          float *gate_up_gradient, float *output);
+
+  /** data[r] += vector, for every row. */
+  void (*add_rows)(int64_t rows, int64_t columns, float *data, int64_t stride, const float *vector);
+  /** sums[c] += column sums. */
+  void (*add_column_sums)(int64_t rows, int64_t columns, const float *data, int64_t stride, float *sums);
+  /** output = base + scale * data per column; base NULL: zero. output may be data or base. */
+  void (*scale_columns)(int64_t rows, int64_t columns, const float *base, const float *scale, const float *data,
+                        float *output);
+  void (*add)(int64_t count, const float *source, float *target);
+
+  /**
+   * The gradients of y = scale * (x W' + b) from `product` (rows, columns) = dy' x and `sums` [rows], the column
+   * sums of dy: weight_gradient += scale * product, bias_gradient += scale * sums, scale_gradient += row sums of W
+   * * product + b * sums.
+   */
+  void (*scaled_linear_gradients)(int64_t rows, int64_t columns, const float *product, const float *sums,
+                                  const float *weight, const float *bias, const float *scale,
+                                  float *weight_gradient, float *bias_gradient, float *scale_gradient);
+
+  /** Sum over the rows of log sum exp(logits) - logits[target], added in row order; log_sum [rows] is written. */
+  double (*cross_entropy_forward)(int64_t rows, int64_t columns, const float *logits, const int32_t *targets,
+                                  float *log_sum);
+  /** logits become their gradient: (softmax - one at target) * weight. */
+  void (*cross_entropy_backward)(int64_t rows, int64_t columns, float *logits, const int32_t *targets,
+                                 const float *log_sum, float weight);
+
+  void (*adamw)(int64_t count, const mt_adamw_step *step, bool decay, float *value, const float *gradient,
+                float *first, float *second);
+  double (*square_sum)(int64_t count, const float *data);
+} mt_tensor_backend;
+
+/** The fastest table that this processor can run; constant, never NULL. */
+const mt_tensor_backend *mt_tensor_backend_cpu(void);
+
+/** All tables that this processor can run, slowest first; returns their number (tests compare them). */
+int mt_tensor_backend_list(const mt_tensor_backend *backends[], int maximum);
+
+#endif

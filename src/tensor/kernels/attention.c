@@ -1,0 +1,325 @@
+/*
+ * Attention by blocks with online softmax (Dao et al., FlashAttention-2, 2023): no matrix of scores is kept. Heads
+ * and segments are packed into zero-padded blocks first, so that the products inside have no ragged edges.
+ *
+ *   forward   S = scale Q K', P = exp(S - max), O = P V / sum;        log_sum = max + log sum
+ *   backward  P = exp(S - log_sum), dV += P' dO, dP = dO V', dS = scale P (dP - D), D = row sums of dO O,
+ *             dQ += dS K, dK += dS' Q
+ */
+#include "tensor/kernels/kernels.h"
+#include "tensor/kernels/vector.h"
+
+#include <math.h>
+
+enum { QUERY_BLOCK = 32, KEY_BLOCK = 64, ROUND = 16 };
+
+/* Rows of one register tile: with two vectors of columns each it fills half to all of the registers. */
+#if MT_VECTOR_BYTES == 64
+#define TILE_ROWS 8
+#define FOR_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+#else
+#define TILE_ROWS 4
+#define FOR_ROWS(X) X(0) X(1) X(2) X(3)
+#endif
+
+static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/* c (TILE_ROWS, 2 vectors) = or += a (TILE_ROWS, k) b (k, 2 vectors); a[i, p] lies at a[i * a_row + p * a_step]. */
+static void tile_wide(int64_t k, const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_stride,
+                      float *c, int64_t c_stride, bool accumulate) {
+#define DECLARE(i) vec x##i = splat(0.0F), y##i = splat(0.0F);
+#define LOAD(i) x##i = load(c + i * c_stride), y##i = load(c + i * c_stride + LANES);
+#define MULTIPLY(i)                                                                                                \
+  {                                                                                                                \
+    const vec s = splat(a[i * a_row + p * a_step]);                                                                \
+    x##i += s * left;                                                                                              \
+    y##i += s * right;                                                                                             \
+  }
+#define STORE(i) store(c + i * c_stride, x##i), store(c + i * c_stride + LANES, y##i);
+  FOR_ROWS(DECLARE)
+  if (accumulate) {
+    FOR_ROWS(LOAD)
+  }
+  for (int64_t p = 0; p < k; p++) {
+    const vec left = load(b + p * b_stride), right = load(b + p * b_stride + LANES);
+    FOR_ROWS(MULTIPLY)
+  }
+  FOR_ROWS(STORE)
+#undef DECLARE
+#undef LOAD
+#undef MULTIPLY
+#undef STORE
+}
+
+/* The same for one vector of columns. */
+static void tile_narrow(int64_t k, const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_stride,
+                        float *c, int64_t c_stride, bool accumulate) {
+#define DECLARE(i) vec x##i = splat(0.0F);
+#define LOAD(i) x##i = load(c + i * c_stride);
+#define MULTIPLY(i) x##i += splat(a[i * a_row + p * a_step]) * left;
+#define STORE(i) store(c + i * c_stride, x##i);
+  FOR_ROWS(DECLARE)
+  if (accumulate) {
+    FOR_ROWS(LOAD)
+  }
+  for (int64_t p = 0; p < k; p++) {
+    const vec left = load(b + p * b_stride);
+    FOR_ROWS(MULTIPLY)
+  }
+  FOR_ROWS(STORE)
+#undef DECLARE
+#undef LOAD
+#undef MULTIPLY
+#undef STORE
+}
+
+/* c (m, n) = or += a (m, k) b (k, n); m is a multiple of TILE_ROWS, n of LANES. */
+static void multiply(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_step, const float *b,
+                     int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
+  int64_t column = 0;
+  for (; column + 2 * LANES <= n; column += 2 * LANES)
+    for (int64_t row = 0; row < m; row += TILE_ROWS)
+      tile_wide(k, a + row * a_row, a_row, a_step, b + column, b_stride, c + row * c_stride + column, c_stride,
+                accumulate);
+  for (; column < n; column += LANES)
+    for (int64_t row = 0; row < m; row += TILE_ROWS)
+      tile_narrow(k, a + row * a_row, a_row, a_step, b + column, b_stride, c + row * c_stride + column, c_stride,
+                  accumulate);
+}
+
+/* target (padded_rows, width) = scale * source (rows, columns), zero outside. */
+static void pack(const float *source, int64_t stride, int64_t rows, int64_t columns, float scale, float *target,
+                 int64_t padded_rows, int64_t width) {
+  for (int64_t r = 0; r < padded_rows; r++) {
+    float *to = target + r * width;
+    int64_t filled = r < rows ? columns : 0;
+    for (int64_t c = 0; c < filled; c++) to[c] = source[r * stride + c] * scale;
+    memset(to + filled, 0, (size_t)(width - filled) * sizeof *to);
+  }
+}
+
+/* Blocks of KEY_BLOCK rows, each transposed: target (blocks, width, KEY_BLOCK), zero outside. */
+static void pack_transposed(const float *source, int64_t stride, int64_t rows, int64_t columns, float *target,
+                            int64_t width) {
+  for (int64_t begin = 0; begin < rows; begin += KEY_BLOCK, target += width * KEY_BLOCK) {
+    int64_t count = rows - begin < KEY_BLOCK ? rows - begin : KEY_BLOCK;
+    memset(target, 0, (size_t)(width * KEY_BLOCK) * sizeof *target);
+    for (int64_t r = 0; r < count; r++)
+      for (int64_t c = 0; c < columns; c++) target[c * KEY_BLOCK + r] = source[(begin + r) * stride + c];
+  }
+}
+
+/* Keys of the block from `key_begin` that row `query` of a segment of `length` rows sees: the first ones of it. */
+static int32_t visible(bool causal, int32_t length, int32_t query, int32_t key_begin) {
+  int32_t limit = causal ? query + 1 : length;
+  if (limit > length) limit = length;
+  int32_t count = limit - key_begin;
+  return count < 0 ? 0 : count > KEY_BLOCK ? KEY_BLOCK : count;
+}
+
+static ivec lanes_below(int32_t count) {
+  int32_t lanes[LANES];
+  for (int32_t i = 0; i < LANES; i++) lanes[i] = i < count ? -1 : 0;
+  ivec mask;
+  memcpy(&mask, lanes, sizeof mask);
+  return mask;
+}
+
+size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest) {
+  size_t width = (size_t)round_up(head_dim, ROUND), length = (size_t)round_up(longest, KEY_BLOCK);
+  return 5 * length * width + (size_t)3 * QUERY_BLOCK * width + (size_t)2 * QUERY_BLOCK * KEY_BLOCK +
+         (size_t)2 * QUERY_BLOCK;
+}
+
+/* One block of scores becomes exponentials; running maximum and sum of each row follow, and its output is scaled
+ * back where the maximum grew. */
+static void online_softmax(const mt_attention *attention, int32_t length, int32_t query_begin, int32_t rows,
+                           int32_t key_begin, float *scores, float *maximum, float *sum, float *output,
+                           int64_t width) {
+  for (int32_t r = 0; r < rows; r++) {
+    float *row = scores + (int64_t)r * KEY_BLOCK;
+    int32_t count = visible(attention->causal, length, query_begin + r, key_begin);
+    for (int32_t j = count / LANES * LANES; count < KEY_BLOCK && j < KEY_BLOCK; j += LANES)
+      store(row + j, select(lanes_below(count - j), load(row + j), splat(-INFINITY)));
+    vec top = load(row);
+    for (int32_t j = LANES; j < KEY_BLOCK; j += LANES) top = larger(top, load(row + j));
+    float highest = lane_maximum(top);
+    if (highest > maximum[r]) {
+      float factor = exponential_one(maximum[r] - highest);
+      maximum[r] = highest;
+      sum[r] *= factor;
+      float *o = output + r * width;
+      for (int64_t c = 0; c < width; c += LANES) store(o + c, load(o + c) * splat(factor));
+    }
+    vec total = splat(0.0F);
+    for (int32_t j = 0; j < KEY_BLOCK; j += LANES) {
+      vec p = exponential(load(row + j) - splat(maximum[r]));
+      store(row + j, p);
+      total += p;
+    }
+    sum[r] += lane_sum(total);
+  }
+}
+
+void MT_KERNEL(attention_forward)(const mt_attention *attention, float *scratch, float *output,
+                                  int64_t output_stride, float *log_sum) {
+  const int32_t dim = attention->head_dim, group = attention->heads / attention->kv_heads;
+  const int64_t width = round_up(dim, ROUND), all_rows = attention->segment_begin[attention->segments];
+  float *const queries = scratch, *const result = queries + QUERY_BLOCK * width;
+  float *const scores = result + QUERY_BLOCK * width, *const maximum = scores + QUERY_BLOCK * KEY_BLOCK;
+  float *const sum = maximum + QUERY_BLOCK, *const keys = sum + QUERY_BLOCK;
+  for (int32_t segment = 0; segment < attention->segments; segment++) {
+    const int64_t first = attention->segment_begin[segment];
+    const int32_t length = (int32_t)(attention->segment_begin[segment + 1] - first);
+    const int64_t padded = round_up(length, KEY_BLOCK);
+    float *const values = keys + padded * width;
+    for (int32_t head = 0; head < attention->heads; head++) {
+      if (head % group == 0) {
+        int64_t column = (int64_t)(head / group) * dim;
+        pack_transposed(attention->key + first * attention->key_stride + column, attention->key_stride, length, dim,
+                        keys, width);
+        pack(attention->value + first * attention->value_stride + column, attention->value_stride, length, dim,
+             1.0F, values, padded, width);
+      }
+      for (int32_t begin = 0; begin < length; begin += QUERY_BLOCK) {
+        int32_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
+        int64_t column = (int64_t)head * dim;
+        pack(attention->query + (first + begin) * attention->query_stride + column, attention->query_stride, rows,
+             dim, attention->scale, queries, QUERY_BLOCK, width);
+        memset(result, 0, (size_t)(QUERY_BLOCK * width) * sizeof *result);
+        for (int32_t r = 0; r < QUERY_BLOCK; r++) maximum[r] = -INFINITY, sum[r] = 0;
+        int32_t end = attention->causal ? begin + rows : length;
+        for (int32_t key = 0; key < end; key += KEY_BLOCK) {
+          multiply(QUERY_BLOCK, KEY_BLOCK, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores,
+                   KEY_BLOCK, false);
+          online_softmax(attention, length, begin, rows, key, scores, maximum, sum, result, width);
+          multiply(QUERY_BLOCK, width, KEY_BLOCK, scores, KEY_BLOCK, 1, values + key * width, width, result, width,
+                   true);
+        }
+        for (int32_t r = 0; r < rows; r++) {
+          float *to = output + (first + begin + r) * output_stride + column, inverse = 1.0F / sum[r];
+          for (int32_t c = 0; c < dim; c++) to[c] = result[r * width + c] * inverse;
+          log_sum[head * all_rows + first + begin + r] = maximum[r] + logf(sum[r]);
+        }
+      }
+    }
+  }
+}
+
+/* Where the pieces of backward's scratch lie; the first four cover the segment, the others one block of queries. */
+typedef struct pieces {
+  int64_t width;
+  float *keys, *keys_transposed, *values_transposed, *key_gradient, *value_gradient;
+  float *queries, *output_gradient, *query_gradient, *probabilities, *score_gradient, *dots, *log_sum;
+} pieces;
+
+static pieces divide(float *scratch, int64_t padded, int64_t width) {
+  pieces p = {.width = width};
+  float **const segment[] = {&p.keys, &p.keys_transposed, &p.values_transposed, &p.key_gradient, &p.value_gradient};
+  float **const block[] = {&p.queries, &p.output_gradient, &p.query_gradient};
+  for (int i = 0; i < 5; i++, scratch += padded * width) *segment[i] = scratch;
+  for (int i = 0; i < 3; i++, scratch += QUERY_BLOCK * width) *block[i] = scratch;
+  p.probabilities = scratch;
+  p.score_gradient = p.probabilities + QUERY_BLOCK * KEY_BLOCK;
+  p.dots = p.score_gradient + QUERY_BLOCK * KEY_BLOCK;
+  p.log_sum = p.dots + QUERY_BLOCK;
+  return p;
+}
+
+/* scores -> probabilities, output gradient times values -> score gradient; rows and keys not seen become 0. */
+static void softmax_backward(const mt_attention *attention, const pieces *p, int32_t length, int32_t query_begin,
+                             int32_t rows, int32_t key_begin) {
+  const vec scale = splat(attention->scale);
+  for (int32_t r = 0; r < QUERY_BLOCK; r++) {
+    float *row = p->probabilities + (int64_t)r * KEY_BLOCK, *gradient = p->score_gradient + (int64_t)r * KEY_BLOCK;
+    int32_t count = r < rows ? visible(attention->causal, length, query_begin + r, key_begin) : 0;
+    if (count == 0) {
+      memset(row, 0, KEY_BLOCK * sizeof *row);
+      memset(gradient, 0, KEY_BLOCK * sizeof *gradient);
+      continue;
+    }
+    const vec log_sum = splat(p->log_sum[r]), dots = splat(p->dots[r]);
+    for (int32_t j = 0; j < KEY_BLOCK; j += LANES) {
+      vec x = exponential(load(row + j) * scale - log_sum);
+      if (count - j < LANES) x = select(lanes_below(count - j), x, splat(0.0F));
+      store(row + j, x);
+      store(gradient + j, x * (load(gradient + j) - dots) * scale);
+    }
+  }
+}
+
+static void backward_block(const mt_attention *attention, const pieces *p, int32_t length, int32_t begin,
+                           int32_t rows) {
+  const int64_t width = p->width;
+  const int32_t end = attention->causal ? begin + rows : length;
+  memset(p->query_gradient, 0, (size_t)(QUERY_BLOCK * width) * sizeof(float));
+  for (int32_t key = 0; key < end; key += KEY_BLOCK) {
+    const int64_t at = key * width;
+    multiply(QUERY_BLOCK, KEY_BLOCK, width, p->queries, width, 1, p->keys_transposed + at, KEY_BLOCK,
+             p->probabilities, KEY_BLOCK, false);
+    multiply(QUERY_BLOCK, KEY_BLOCK, width, p->output_gradient, width, 1, p->values_transposed + at, KEY_BLOCK,
+             p->score_gradient, KEY_BLOCK, false);
+    softmax_backward(attention, p, length, begin, rows, key);
+    multiply(QUERY_BLOCK, width, KEY_BLOCK, p->score_gradient, KEY_BLOCK, 1, p->keys + at, width, p->query_gradient,
+             width, true);
+    multiply(KEY_BLOCK, width, QUERY_BLOCK, p->score_gradient, 1, KEY_BLOCK, p->queries, width,
+             p->key_gradient + at, width, true);
+    multiply(KEY_BLOCK, width, QUERY_BLOCK, p->probabilities, 1, KEY_BLOCK, p->output_gradient, width,
+             p->value_gradient + at, width, true);
+  }
+}
+
+/* The rows of one head back from their padded place. */
+static void unpack(const float *source, int64_t width, int64_t rows, int64_t columns, float *target,
+                   int64_t stride) {
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(target + r * stride, source + r * width, (size_t)columns * sizeof(float));
+}
+
+void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
+                                   float *scratch) {
+  const int32_t dim = attention->head_dim, group = attention->heads / attention->kv_heads;
+  const int64_t width = round_up(dim, ROUND), all_rows = attention->segment_begin[attention->segments];
+  for (int32_t segment = 0; segment < attention->segments; segment++) {
+    const int64_t first = attention->segment_begin[segment];
+    const int32_t length = (int32_t)(attention->segment_begin[segment + 1] - first);
+    const int64_t padded = round_up(length, KEY_BLOCK);
+    const pieces p = divide(scratch, padded, width);
+    for (int32_t head = 0; head < attention->heads; head++) {
+      const int64_t column = (int64_t)head * dim, kv_column = (int64_t)(head / group) * dim;
+      if (head % group == 0) {
+        const float *key = attention->key + first * attention->key_stride + kv_column;
+        const float *value = attention->value + first * attention->value_stride + kv_column;
+        pack(key, attention->key_stride, length, dim, 1.0F, p.keys, padded, width);
+        pack_transposed(key, attention->key_stride, length, dim, p.keys_transposed, width);
+        pack_transposed(value, attention->value_stride, length, dim, p.values_transposed, width);
+        memset(p.key_gradient, 0, (size_t)(padded * width) * sizeof(float));
+        memset(p.value_gradient, 0, (size_t)(padded * width) * sizeof(float));
+      }
+      for (int32_t begin = 0; begin < length; begin += QUERY_BLOCK) {
+        const int32_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
+        const int64_t row = first + begin;
+        pack(attention->query + row * attention->query_stride + column, attention->query_stride, rows, dim, 1.0F,
+             p.queries, QUERY_BLOCK, width);
+        pack(gradients->output_gradient + row * gradients->output_gradient_stride + column,
+             gradients->output_gradient_stride, rows, dim, 1.0F, p.output_gradient, QUERY_BLOCK, width);
+        for (int32_t r = 0; r < rows; r++) {
+          const float *o = gradients->output + (row + r) * gradients->output_stride + column;
+          vec dot = splat(0.0F);
+          for (int64_t c = 0; c < dim; c += LANES)
+            dot += load_some(o + c, dim - c, 0.0F) * load(p.output_gradient + r * width + c);
+          p.dots[r] = lane_sum(dot);
+          p.log_sum[r] = gradients->log_sum[head * all_rows + row + r];
+        }
+        backward_block(attention, &p, length, begin, rows);
+        unpack(p.query_gradient, width, rows, dim, gradients->query + row * gradients->query_stride + column,
+               gradients->query_stride);
+      }
+      if (head % group != group - 1) continue;
+      unpack(p.key_gradient, width, length, dim, gradients->key + first * gradients->key_stride + kv_column,
+             gradients->key_stride);
+      unpack(p.value_gradient, width, length, dim, gradients->value + first * gradients->value_stride + kv_column,
+             gradients->value_stride);
+    }
+  }
+}

@@ -1,0 +1,27 @@
+#include "tensor/kernels/kernels.h"
+
+#include "tensor/matmul.h"
+
+const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
+    .name = MT_KERNEL_TEXT(MT_KERNEL_SET),
+    .matmul = mt_matmul_run,
+    .attention_scratch = MT_KERNEL(attention_scratch),
+    .attention_forward = MT_KERNEL(attention_forward),
+    .attention_backward = MT_KERNEL(attention_backward),
+    .norm_forward = MT_KERNEL(norm_forward),
+    .norm_backward = MT_KERNEL(norm_backward),
+    .rotary = MT_KERNEL(rotary),
+    .gelu_forward = MT_KERNEL(gelu_forward),
+    .gelu_backward = MT_KERNEL(gelu_backward),
+    .swiglu_forward = MT_KERNEL(swiglu_forward),
+    .swiglu_backward = MT_KERNEL(swiglu_backward),
+    .add_rows = MT_KERNEL(add_rows),
+    .add_column_sums = MT_KERNEL(add_column_sums),
+    .scale_columns = MT_KERNEL(scale_columns),
+    .add = MT_KERNEL(add),
+    .scaled_linear_gradients = MT_KERNEL(scaled_linear_gradients),
+    .cross_entropy_forward = MT_KERNEL(cross_entropy_forward),
+    .cross_entropy_backward = MT_KERNEL(cross_entropy_backward),
+    .adamw = MT_KERNEL(adamw),
+    .square_sum = MT_KERNEL(square_sum),
+};

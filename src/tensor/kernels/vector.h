@@ -1,0 +1,101 @@
+/** @file
+ * Vectors by the compilers' portable extension. Sums over lanes have one fixed order, so that a table gives the
+ * same bits whatever the data's alignment.
+ */
+#ifndef MT_TENSOR_KERNELS_VECTOR_H
+#define MT_TENSOR_KERNELS_VECTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = MT_VECTOR_BYTES / 4 };
+
+typedef float vec __attribute__((vector_size(MT_VECTOR_BYTES)));
+typedef int32_t ivec __attribute__((vector_size(MT_VECTOR_BYTES)));
+typedef float vec_memory __attribute__((vector_size(MT_VECTOR_BYTES), aligned(4), may_alias));
+
+#define KERNEL_INLINE static inline __attribute__((always_inline, unused))
+
+KERNEL_INLINE vec load(const float *data) { return *(const vec_memory *)data; }
+KERNEL_INLINE void store(float *data, vec x) { *(vec_memory *)data = x; }
+
+KERNEL_INLINE vec splat(float x) {
+#if MT_VECTOR_BYTES == 64
+  return (vec){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+#elif MT_VECTOR_BYTES == 32
+  return (vec){x, x, x, x, x, x, x, x};
+#else
+  return (vec){x, x, x, x};
+#endif
+}
+
+/* The vector at `data` of which `left` lanes remain in the array; absent lanes hold `fill`. */
+KERNEL_INLINE vec load_some(const float *data, int64_t left, float fill) {
+  if (left >= LANES) return load(data);
+  float lanes[LANES];
+  for (int i = 0; i < LANES; i++) lanes[i] = i < left ? data[i] : fill;
+  return load(lanes);
+}
+
+KERNEL_INLINE void store_some(float *data, int64_t left, vec x) {
+  if (left >= LANES) {
+    store(data, x);
+    return;
+  }
+  float lanes[LANES];
+  store(lanes, x);
+  for (int i = 0; i < left; i++) data[i] = lanes[i];
+}
+
+KERNEL_INLINE vec select(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
+
+KERNEL_INLINE vec larger(vec a, vec b) { return select(a > b, a, b); }
+KERNEL_INLINE vec smaller(vec a, vec b) { return select(a < b, a, b); }
+
+KERNEL_INLINE float lane_sum(vec x) {
+  float lanes[LANES];
+  store(lanes, x);
+  for (int width = LANES / 2; width > 0; width /= 2)
+    for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+KERNEL_INLINE float lane_maximum(vec x) {
+  float lanes[LANES];
+  store(lanes, x);
+  for (int i = 1; i < LANES; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
+  return lanes[0];
+}
+
+/*
+ * exp to about one unit in the last place: x = n log 2 + r, the fifth-degree polynomial of Cephes on
+ * |r| <= log 2 / 2, 2^n by the exponent bits. Below -87.33 it gives exactly 0, above 88 the value there; what is
+ * not a number stays so, or a diverged model would look healthy.
+ */
+KERNEL_INLINE vec exponential(vec x) {
+  const vec given = x;
+  const ivec normal = x > splat(-87.33F), number = x == x;
+  x = larger(smaller(x, splat(88.0F)), splat(-87.33F));
+  const vec round = splat(12582912.0F); /* 1.5 * 2^23: adding it rounds to a whole number */
+  vec n = (x * splat(1.44269504F) + round) - round;
+  vec r = x - n * splat(0.693359375F);
+  r = r - n * splat(-2.12194440e-4F);
+  vec p = splat(1.9875691500e-4F);
+  p = p * r + splat(1.3981999507e-3F);
+  p = p * r + splat(8.3334519073e-3F);
+  p = p * r + splat(4.1665795894e-2F);
+  p = p * r + splat(1.6666665459e-1F);
+  p = p * r + splat(5.0000001201e-1F);
+  p = p * (r * r) + r + splat(1.0F);
+  ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;
+  return select(number, (vec)((ivec)(p * (vec)power) & normal), given);
+}
+
+KERNEL_INLINE float exponential_one(float x) {
+  float lanes[LANES];
+  store(lanes, exponential(splat(x)));
+  return lanes[0];
+}
+
+#endif
