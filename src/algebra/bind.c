@@ -193,7 +193,7 @@ static motet_status refuse_order(mt_build *build, const mt_term *term, int32_t f
 static motet_status bind_named(mt_build *build) {
   const mt_schedule *schedule = build->request->schedule;
   const mt_model *model = build->request->model;
-  int32_t term_of[MT_MODEL_MODULES_MAX], expected = 0;
+  int32_t term_of[MT_MODEL_MODULES_MAX] = {0}, expected = 0;
   motet_status status = name_modules(build, term_of);
   for (int32_t t = 0; status == MOTET_OK && t < schedule->term_count; t++) {
     const mt_term *term = &schedule->terms[t];

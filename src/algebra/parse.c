@@ -42,7 +42,7 @@ static void skip_space(parser *p) {
 
 static char next(parser *p) {
   skip_space(p);
-  return p->at < p->length ? p->text[p->at] : '\0';
+  return p->text[p->at]; /* zero at the end */
 }
 
 static bool accept(parser *p, char c) {
@@ -124,18 +124,23 @@ static motet_status bad_value(parser *p, token value, const mt_skeleton_option *
   if (value.length == 0) value.length = value.begin < p->length ? 1 : 0;
   quote(p, value, &message);
   mt_text_append(&message, " is no value of %s; accepted: ", option->name);
-  if (option->words == NULL) mt_text_append(&message, "a number from %d to %d", option->minimum, option->maximum);
-  for (int32_t w = 0; w < option->word_count; w++)
-    mt_text_append(&message, "%s%s", w > 0 ? ", " : "", option->words[w]);
+  if (option->words == NULL)
+    mt_text_append(&message, "a number from %d to %d", option->minimum, option->maximum);
+  else
+    for (int32_t w = 0; w < option->word_count; w++)
+      mt_text_append(&message, "%s%s", w > 0 ? ", " : "", option->words[w]);
   return fail(p, MOTET_ERROR_PARSE, value.begin, &message);
 }
 
 /* The value of an option, or -1. */
 static int32_t read_value(const parser *p, token value, const mt_skeleton_option *option) {
   const char *text = p->text + value.begin;
-  for (int32_t w = 0; w < option->word_count; w++)
-    if (strlen(option->words[w]) == value.length && memcmp(option->words[w], text, value.length) == 0) return w;
-  if (option->words != NULL || value.length == 0) return -1;
+  if (option->words != NULL) {
+    for (int32_t w = 0; w < option->word_count; w++)
+      if (strlen(option->words[w]) == value.length && memcmp(option->words[w], text, value.length) == 0) return w;
+    return -1;
+  }
+  if (value.length == 0) return -1;
   int64_t number = 0;
   for (size_t i = 0; i < value.length; i++) {
     if (text[i] < '0' || text[i] > '9') return -1;

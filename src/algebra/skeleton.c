@@ -64,10 +64,10 @@ static int32_t owner_of_order(const mt_skeleton *skeleton) {
 
 /* In the order of printing; a default may depend on the options before it. */
 const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS] = {
-    {MT_SKELETON_1F1B, "virtual", NULL, 0, 1, 1 << 16, get_virtual, set_virtual, one},
-    {MT_SKELETON_TRANSPOSE, "order", order_words, MT_ORDER_KINDS, 0, 0, get_order, set_order, order_fill},
-    {MT_SKELETON_TRANSPOSE, "window", NULL, 0, 1, INT32_MAX, get_window, set_window, unbounded},
-    {MT_SKELETON_TRANSPOSE, "owner", owner_words, MT_OWNER_KINDS, 0, 0, get_owner, set_owner, owner_of_order},
+    {MT_SKELETON_1F1B, 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, one},
+    {MT_SKELETON_TRANSPOSE, MT_ORDER_KINDS, "order", order_words, 0, 0, get_order, set_order, order_fill},
+    {MT_SKELETON_TRANSPOSE, 0, "window", NULL, 1, INT32_MAX, get_window, set_window, unbounded},
+    {MT_SKELETON_TRANSPOSE, MT_OWNER_KINDS, "owner", owner_words, 0, 0, get_owner, set_owner, owner_of_order},
 };
 
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind) {

@@ -30,9 +30,9 @@ typedef struct mt_skeleton_row {
 /** An option: a number in [minimum, maximum], or one of `words`, whose index is the value. */
 typedef struct mt_skeleton_option {
   mt_skeleton_kind skeleton;
+  int32_t word_count;
   const char *name;
   const char *const *words; /* [word_count], NULL for a number */
-  int32_t word_count;
   int32_t minimum, maximum;
   int32_t (*get)(const mt_skeleton *skeleton);
   void (*set)(mt_skeleton *skeleton, int32_t value);
