@@ -166,6 +166,10 @@ static void random_model(mt_random *random, mt_arena *arena, random_case *c) {
                                     : (mt_module_edge){chance(random, 40) ? m - 1 : trunk, m};
     c->model->edges[c->model->edge_count++] = edge;
   }
+  /* Sometimes a connection that skips modules. */
+  int32_t from = below(random, count);
+  if (chance(random, 25) && from + 2 < count)
+    c->model->edges[c->model->edge_count++] = (mt_module_edge){from, from + 2};
 }
 
 static void random_terms(mt_random *random, random_case *c) {

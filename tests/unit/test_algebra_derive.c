@@ -60,6 +60,7 @@ static void test_binding(void **state) {
       {"v:t p:t l:tt", "<transpose, 1f1b, 1f1b>", "<v+p: transpose, l: 1f1b(virtual=2)>"},
       {"v:t p:t l:tt", "<transpose, 1f1b(virtual=2), 1f1b>", "<v+p: transpose, l: 1f1b(virtual=3)>"},
       {"v:t l:tt", "<transpose, 1f1b, 1f1b>", "<v: transpose, l: 1f1b(virtual=2)>"},
+      {"v:t p:t l:tt", "<transpose, inline, 1f1b, 1f1b>", "<v: transpose, p: inline, l: 1f1b(virtual=2)>"},
       {"l:tttttt", "<1f1b, 1f1b, 1f1b>", "<l: 1f1b(virtual=3)>"},
       {"v:t l:tt", "<1f1b, 1f1b>", "<v: 1f1b, l: 1f1b>"},
       {"v:t p:t l:tt", "<1f1b, 1f1b>", "<v+p: 1f1b, l: 1f1b>"},
@@ -134,6 +135,20 @@ static void test_inline_between_and_behind(void **state) {
   assert_int_equal(d->edges[1].from, 1);
   assert_int_equal(d->edges[1].to, 2);
   assert_int_equal(d->edges[1].forward, MT_PATTERN_SCATTER);
+  mt_arena_destroy(arena);
+}
+
+/* v feeds the inline region and its host: both edges come to lie on one pair of stages and are one. */
+static void test_edges_that_meet_at_a_host_are_one(void **state) {
+  (void)state;
+  mt_arena *arena = mt_arena_create();
+  const mt_derivation *d =
+      derive_of(arena, "v:t a:t l:tt | 0-1 0-2 1-2", "<v: transpose, a: inline, l: 1f1b>", 2, 4);
+  assert_int_equal(d->edge_count, 2);
+  assert_int_equal(d->edges[0].from, 0);
+  assert_int_equal(d->edges[0].to, 1);
+  assert_int_equal(d->edges[1].from, 1);
+  assert_int_equal(d->edges[1].to, 2);
   mt_arena_destroy(arena);
 }
 
@@ -256,6 +271,7 @@ int main(void) {
       cmocka_unit_test(test_binding),
       cmocka_unit_test(test_inline_rides_on_the_first_slab_to_its_right),
       cmocka_unit_test(test_inline_between_and_behind),
+      cmocka_unit_test(test_edges_that_meet_at_a_host_are_one),
       cmocka_unit_test(test_branches_are_sources_of_the_trunk),
       cmocka_unit_test(test_even_split),
       cmocka_unit_test(test_given_split),
