@@ -168,50 +168,66 @@ static motet_status plan_collectives(assembly *this, motet_error *error, collect
   return MOTET_OK;
 }
 
-static bool group_holds(const motet_program *program, int32_t group, int32_t rank) {
+/* Marks a group's members in the first replica: ranks below P, which stand first in the group. */
+static void count_members(const assembly *this, int32_t group, int64_t *counts) {
+  const motet_program *program = this->program;
   const motet_group *members = &program->groups[group];
-  return bsearch(&rank, &program->group_ranks[members->first], (size_t)members->count, sizeof rank,
-                 compare_ranks) != NULL;
+  for (int32_t i = 0; i < members->count; i++) {
+    int32_t rank = program->group_ranks[members->first + i];
+    if (rank >= this->replicas[0].derivation->ranks) break;
+    counts[rank]++;
+  }
 }
 
-static bool rank_trains(const motet_program *program, int32_t rank) {
-  for (int32_t s = 0; s < program->stage_count; s++)
-    if (mt_stage_trains(program, s) && group_holds(program, program->stages[s].group, rank)) return true;
-  return false;
+/* Writes each rank's tail; `next` holds where it begins and `trains` whether the rank has an optimizer step. */
+static void write_tails(assembly *this, const collective *collectives, int32_t count, const int64_t *trains,
+                        int64_t *next) {
+  const motet_program *program = this->program;
+  int32_t ranks = this->replicas[0].derivation->ranks;
+  for (int32_t c = 0; c < count; c++) {
+    const motet_group *members = &program->groups[collectives[c].instruction.peer];
+    this->shared[c] = collectives[c].buffer;
+    for (int32_t i = 0; i < members->count; i++) {
+      int32_t rank = program->group_ranks[members->first + i];
+      if (rank >= ranks) break;
+      this->tails[next[rank]++] = collectives[c].instruction;
+    }
+  }
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    motet_instruction end = {.kind = MOTET_OPTIM, .stage = -1, .microbatch = -1, .buffer = -1, .peer = -1};
+    if (trains[rank] > 0) this->tails[next[rank]++] = end;
+    end.kind = MOTET_STEP_END;
+    end.peer = 0;
+    this->tails[next[rank]] = end;
+  }
 }
 
 /* Reduces, optimizer step and step barrier, one list a pipeline rank. */
 static motet_status plan_tails(assembly *this, motet_error *error) {
-  motet_program *program = this->program;
+  const motet_program *program = this->program;
   int32_t ranks = this->replicas[0].derivation->ranks, count;
   collective *collectives;
   motet_status status = plan_collectives(this, error, &collectives, &count);
   if (status != MOTET_OK) return status;
   this->shared_count = count;
-  int64_t most = 0;
-  for (int32_t rank = 0; rank < ranks; rank++) {
-    most += 2;
-    for (int32_t c = 0; c < count; c++) most += group_holds(program, collectives[c].instruction.peer, rank);
-  }
   this->tail_begin = MT_ARENA_NEW(this->scratch, int64_t, ranks + 1);
-  this->tails = MT_ARENA_NEW(this->scratch, motet_instruction, most);
   this->shared = MT_ARENA_NEW(this->scratch, motet_buffer, count);
-  if (this->tail_begin == NULL || this->tails == NULL || this->shared == NULL)
-    return mt_error_memory(error, (unsigned long long)most * sizeof(motet_instruction), "collectives");
-  for (int32_t c = 0; c < count; c++) this->shared[c] = collectives[c].buffer;
-  int64_t used = 0;
+  int64_t *counts = MT_ARENA_NEW(this->scratch, int64_t, ranks);
+  int64_t *trains = MT_ARENA_NEW(this->scratch, int64_t, ranks);
+  if (this->tail_begin == NULL || this->shared == NULL || counts == NULL || trains == NULL)
+    return mt_error_memory(error, (unsigned long long)ranks * 24, "collectives");
+  for (int32_t c = 0; c < count; c++) count_members(this, collectives[c].instruction.peer, counts);
+  for (int32_t s = 0; s < program->stage_count; s++)
+    if (mt_stage_trains(program, s)) count_members(this, program->stages[s].group, trains);
   for (int32_t rank = 0; rank < ranks; rank++) {
-    this->tail_begin[rank] = used;
-    for (int32_t c = 0; c < count; c++)
-      if (group_holds(program, collectives[c].instruction.peer, rank))
-        this->tails[used++] = collectives[c].instruction;
-    motet_instruction end = {.kind = MOTET_OPTIM, .stage = -1, .microbatch = -1, .buffer = -1, .peer = -1};
-    if (rank_trains(program, rank)) this->tails[used++] = end;
-    end.kind = MOTET_STEP_END;
-    end.peer = 0;
-    this->tails[used++] = end;
+    this->tail_begin[rank + 1] = this->tail_begin[rank] + counts[rank] + (trains[rank] > 0) + 1;
+    counts[rank] = this->tail_begin[rank];
   }
-  this->tail_begin[ranks] = used;
+  this->tails = MT_ARENA_NEW(this->scratch, motet_instruction, this->tail_begin[ranks]);
+  if (this->tails == NULL)
+    return mt_error_memory(error, (unsigned long long)this->tail_begin[ranks] * sizeof(motet_instruction),
+                           "collectives");
+  write_tails(this, collectives, count, trains, counts);
   return MOTET_OK;
 }
 

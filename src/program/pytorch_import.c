@@ -15,6 +15,7 @@ typedef struct import {
   motet_error *error;
   int32_t ranks, stages, microbatches;
   int32_t *stage_action; /* [stages] first action that names the stage: its row is the stage's rank */
+  int32_t *chunks;       /* [ranks] stages a rank has */
   bool backward;         /* some action is a backward */
   bool transfers;        /* some action is a send or a receive */
   mt_derivation *derivation;
@@ -113,7 +114,7 @@ static motet_status build_derivation(import *this) {
   mt_edge *edges = MT_ARENA_NEW(arena, mt_edge, this->stages);
   uint64_t *present = MT_ARENA_NEW(arena, uint64_t, this->microbatches);
   uint64_t *cached = MT_ARENA_NEW(arena, uint64_t, this->microbatches);
-  int32_t *chunks = MT_ARENA_NEW(arena, int32_t, this->ranks);
+  int32_t *chunks = this->chunks = MT_ARENA_NEW(arena, int32_t, this->ranks);
   if (derivation == NULL || region == NULL || stages == NULL || edges == NULL || present == NULL ||
       cached == NULL || chunks == NULL)
     return mt_error_memory(this->error, (unsigned long long)this->stages * sizeof(mt_stage), "an imported order");
@@ -271,12 +272,6 @@ static motet_status import_transfer(explicit_import *this, const mt_csv_action *
   return MOTET_OK;
 }
 
-static bool holds_stage(const import *this, int32_t rank) {
-  for (int32_t s = 0; s < this->stages; s++)
-    if (first_action(this, s)->row == rank) return true;
-  return false;
-}
-
 /* What nobody has waited for is waited for at the end, where that can hold up nothing. */
 static void finish_row(explicit_import *this, int32_t rank) {
   const mt_csv_table *table = &this->from->table;
@@ -294,7 +289,7 @@ static void finish_row(explicit_import *this, int32_t rank) {
                   far_rank(this, edge, gradient, !receives));
   }
   motet_instruction end = {.kind = MOTET_OPTIM, .stage = -1, .microbatch = -1, .buffer = -1, .peer = -1};
-  if (this->from->backward && holds_stage(this->from, rank)) push(this, end);
+  if (this->from->backward && this->from->chunks[rank] > 0) push(this, end);
   end.kind = MOTET_STEP_END;
   end.peer = 0;
   push(this, end);

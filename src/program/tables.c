@@ -101,7 +101,8 @@ static motet_status fill_placement(const mt_derivation *derivation, motet_error 
     program->regions[r] = (motet_program_region){.name = mt_arena_text(arena, region->name),
                                                  .skeleton = mt_skeleton_print(arena, &region->skeleton),
                                                  .replicated = region->replicated};
-    if (program->regions[r].name == NULL || program->regions[r].skeleton == NULL) return mt_error_memory(error, 64, "a region name");
+    if (program->regions[r].name == NULL || program->regions[r].skeleton == NULL)
+      return mt_error_memory(error, 64, "a region name");
   }
   for (int32_t s = 0; s < derivation->stage_count; s++) {
     const mt_stage *stage = &derivation->stages[s];

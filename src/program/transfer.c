@@ -113,7 +113,8 @@ static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch
                          motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
   const mt_edge *data = &derivation->edges[edge];
-  if (!mt_stage_active(derivation, data->from, microbatch) || !mt_stage_active(derivation, data->to, microbatch)) return MOTET_OK;
+  if (!mt_stage_active(derivation, data->from, microbatch) || !mt_stage_active(derivation, data->to, microbatch))
+    return MOTET_OK;
   int32_t source = gradient ? data->to : data->from, target = gradient ? data->from : data->to;
   const int32_t *place = gradient ? lowering->backward : lowering->forward;
   int32_t producer = place[cell(lowering, source, microbatch)];

@@ -1,0 +1,24 @@
+/** @file Words of the program JSON that its reader and its writer share: see docs/formats/program.md. */
+#ifndef MT_PROGRAM_JSON_H
+#define MT_PROGRAM_JSON_H
+
+#include "base/text.h"
+#include "motet/program.h"
+
+#define MT_PROGRAM_FORMAT "motet-program"
+enum { MT_PROGRAM_VERSION = 1 };
+
+/** "ACTIVATION", ...; NULL for a number that is no kind. */
+const char *mt_buffer_kind_name(int kind);
+
+/** Name of one bit of motet_program_stage.inputs: "pixels", "tokens", "labels"; NULL for others. */
+const char *mt_input_name(uint32_t bit);
+
+/** The text of a checked instruction: "FWD 3 12", "WAIT 17 4 recv". */
+void mt_instruction_append(mt_text *text, const motet_program *program, const motet_instruction *instruction);
+
+/** Reads such a text. Ranges are left to mt_program_check(), except for buffers, whose fields are looked up.
+ * @return NULL, or what is wrong with it. */
+const char *mt_instruction_parse(const motet_program *program, const char *text, motet_instruction *instruction);
+
+#endif
