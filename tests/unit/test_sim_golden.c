@@ -1,6 +1,7 @@
 /* Nine published schedules, their orders read from tests/data/schedules, against golden.csv there. */
 #include "../sim_builder.h"
 #include "base/text.h"
+#include "sim/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,13 +79,23 @@ static void check_row(const golden_row *row) {
   char *csv = read_data(name);
   builder b;
   build_order(&b, csv, row);
-  mt_simulation *s = builder_simulate(&b, builder_end(&b));
+  int64_t one = 1;
+  b.program.saved_bytes.values = &one;
+  motet_program *program = builder_end(&b);
+  mt_simulation *s = builder_simulate(&b, program);
   assert_non_null(s);
   ASSERT_NEAR(s->makespan, row->makespan);
   ASSERT_CLOSE(s->bubble_whole, row->bubble_whole, 0.5e-5); /* printed with five digits */
   /* The order files were generated for equal times; for others the generator may order a span more tightly. */
   if (row->input >= row->weight && row->input <= row->weight)
     ASSERT_CLOSE(s->bubble_stage, row->bubble_stage, 0.5e-5);
+  /* A byte per chunk saved: the peak of bytes counts chunks, each a part of a rank's share. */
+  mt_memory_timeline *memory = NULL;
+  assert_int_equal(mt_memory_timeline_make(b.arena, program, s->start, s->finish, NULL, &memory), MOTET_OK);
+  int64_t most = 0;
+  for (int32_t rank = 0; rank < RANKS; rank++)
+    if (memory->peak_bytes[rank] > most) most = memory->peak_bytes[rank];
+  ASSERT_NEAR((double)most * program->stages[0].share, row->peak_activations);
   builder_free(&b);
   free(csv);
 }

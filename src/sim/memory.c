@@ -1,0 +1,249 @@
+#include "sim/memory.h"
+#include "base/array.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { NEVER = -1, TO_THE_END = -2 };
+
+/* Bytes held on a rank from the start of instruction `birth` to the end of instruction `last`. */
+typedef struct interval {
+  int64_t bytes;
+  int64_t birth, last; /* flat indices; last may be NEVER (nobody uses it: not held at all) or TO_THE_END */
+  int32_t rank;
+} interval;
+
+typedef struct edge_lists {
+  int32_t *begin; /* [stages + 1] */
+  int32_t *edges;
+} edge_lists;
+
+/* Which interval a piece of data has now: index + 1, or 0. */
+typedef struct ledger {
+  const motet_program *program;
+  MT_ARRAY(interval) intervals;
+  edge_lists in, out;
+  int32_t *saved, *output;             /* [stages x microbatches] */
+  int32_t *arrived, *arrived_gradient; /* [edges x microbatches] received here */
+  int32_t *made_gradient;              /* [edges x microbatches] made here, on its way back along the edge */
+  int32_t rank;
+  bool failed;
+} ledger;
+
+static int64_t table_bytes(const motet_size_table *table, int32_t stage, int32_t microbatch) {
+  if (table->values == NULL) return 0;
+  return table->values[stage * table->stage_stride + microbatch * table->microbatch_stride];
+}
+
+static bool list_edges(mt_arena *arena, const motet_program *program, bool incoming, edge_lists *lists) {
+  lists->begin = MT_ARENA_NEW(arena, int32_t, (size_t)program->stage_count + 2);
+  lists->edges = MT_ARENA_NEW(arena, int32_t, program->edge_count);
+  if (lists->begin == NULL || lists->edges == NULL) return false;
+  for (int round = 0; round < 2; round++) { /* counts, then places: begin[s + 1] runs through the part of s */
+    for (int32_t edge = 0; edge < program->edge_count; edge++) {
+      int32_t stage = incoming ? program->edges[edge].to : program->edges[edge].from;
+      if (round == 0)
+        lists->begin[stage + 2]++;
+      else
+        lists->edges[lists->begin[stage + 1]++] = edge;
+    }
+    for (int32_t stage = 0; round == 0 && stage < program->stage_count; stage++)
+      lists->begin[stage + 2] += lists->begin[stage + 1];
+  }
+  return true;
+}
+
+static int32_t open_interval(ledger *l, int64_t bytes, int64_t birth, int64_t last) {
+  interval fresh = {.bytes = bytes, .birth = birth, .last = last, .rank = l->rank};
+  if (l->intervals.count >= INT32_MAX - 1 || !MT_ARRAY_PUSH(&l->intervals, fresh)) {
+    l->failed = true;
+    return 0;
+  }
+  return (int32_t)l->intervals.count;
+}
+
+/* Data that lie on this rank are used at `place`; false where they do not lie here. */
+static bool use(ledger *l, int32_t slot, int64_t place) {
+  if (slot == 0 || l->intervals.data[slot - 1].rank != l->rank) return false;
+  l->intervals.data[slot - 1].last = place;
+  return true;
+}
+
+static int64_t cell(const ledger *l, int32_t row, int32_t microbatch) {
+  return (int64_t)row * l->program->microbatch_count + microbatch;
+}
+
+static void read_inputs(ledger *l, const motet_instruction *instruction, int64_t place) {
+  for (int32_t i = l->in.begin[instruction->stage]; i < l->in.begin[instruction->stage + 1]; i++) {
+    int32_t edge = l->in.edges[i], from = l->program->edges[edge].from;
+    if (!use(l, l->arrived[cell(l, edge, instruction->microbatch)], place))
+      use(l, l->output[cell(l, from, instruction->microbatch)], place);
+  }
+}
+
+static void walk_forward(ledger *l, const motet_instruction *instruction, int64_t place) {
+  int32_t stage = instruction->stage, microbatch = instruction->microbatch;
+  int64_t saved = table_bytes(&l->program->saved_bytes, stage, microbatch);
+  int64_t output = table_bytes(&l->program->output_bytes, stage, microbatch);
+  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+  int32_t saved_interval = open_interval(l, saved, place, place);
+  int32_t output_interval = open_interval(l, output, place, next ? TO_THE_END : NEVER);
+  if (next) return;
+  l->saved[cell(l, stage, microbatch)] = saved_interval;
+  l->output[cell(l, stage, microbatch)] = output_interval;
+  read_inputs(l, instruction, place);
+}
+
+/* Saved activations come back: computed again, or from the host. */
+static void walk_restore(ledger *l, const motet_instruction *instruction, int64_t place) {
+  int64_t bytes = table_bytes(&l->program->saved_bytes, instruction->stage, instruction->microbatch);
+  l->saved[cell(l, instruction->stage, instruction->microbatch)] = open_interval(l, bytes, place, place);
+  if (instruction->kind == MOTET_RECOMPUTE) read_inputs(l, instruction, place);
+}
+
+static void walk_backward(ledger *l, const motet_instruction *instruction, int64_t place) {
+  int32_t stage = instruction->stage, microbatch = instruction->microbatch;
+  use(l, l->saved[cell(l, stage, microbatch)], place);
+  for (int32_t i = l->out.begin[stage]; i < l->out.begin[stage + 1]; i++) {
+    int64_t at = cell(l, l->out.edges[i], microbatch);
+    if (!use(l, l->arrived_gradient[at], place)) use(l, l->made_gradient[at], place);
+  }
+  for (int32_t i = l->in.begin[stage]; i < l->in.begin[stage + 1]; i++) {
+    int32_t edge = l->in.edges[i];
+    int64_t bytes = table_bytes(&l->program->output_bytes, l->program->edges[edge].from, microbatch);
+    l->made_gradient[cell(l, edge, microbatch)] = open_interval(l, bytes, place, NEVER);
+  }
+}
+
+static void walk_transfer(ledger *l, const motet_instruction *instruction, int64_t place) {
+  const motet_buffer *buffer = &l->program->buffers[instruction->buffer];
+  if (buffer->kind != MOTET_BUFFER_ACTIVATION && buffer->kind != MOTET_BUFFER_GRADIENT) return;
+  bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
+  int32_t from = l->program->edges[buffer->edge].from, microbatch = instruction->microbatch;
+  int64_t at = cell(l, buffer->edge, microbatch);
+  if (instruction->kind == MOTET_RECV) {
+    int64_t bytes = table_bytes(&l->program->output_bytes, from, microbatch);
+    (gradient ? l->arrived_gradient : l->arrived)[at] = open_interval(l, bytes, place, TO_THE_END);
+  } else if (instruction->kind == MOTET_WAIT && (instruction->flags & MOTET_FLAG_RECV) == 0) {
+    use(l, gradient ? l->made_gradient[at] : l->output[cell(l, from, microbatch)], place);
+  }
+}
+
+static void walk_list(ledger *l, int32_t rank) {
+  const motet_program *program = l->program;
+  l->rank = rank;
+  int64_t begin = program->rank_begin[rank];
+  for (int32_t i = 0; i < program->carried_count; i++) {
+    const motet_carried *carried = &program->carried[i];
+    if (carried->rank != rank) continue;
+    int64_t bytes = table_bytes(&program->output_bytes, carried->stage, carried->microbatch);
+    l->output[cell(l, carried->stage, carried->microbatch)] = open_interval(l, bytes, begin, NEVER);
+  }
+  for (int64_t i = begin; i < program->rank_begin[rank + 1]; i++) {
+    const motet_instruction *at = &program->instructions[i];
+    switch (at->kind) {
+    case MOTET_FWD: walk_forward(l, at, i); break;
+    case MOTET_BWD:
+    case MOTET_BWD_X: walk_backward(l, at, i); break;
+    case MOTET_BWD_W:
+    case MOTET_OFFLOAD: use(l, l->saved[cell(l, at->stage, at->microbatch)], i); break;
+    case MOTET_RECOMPUTE:
+    case MOTET_FETCH: walk_restore(l, at, i); break;
+    case MOTET_SEND:
+    case MOTET_RECV:
+    case MOTET_WAIT: walk_transfer(l, at, i); break;
+    default: break;
+    }
+  }
+}
+
+static bool make_slots(mt_arena *arena, const motet_program *program, ledger *l) {
+  size_t microbatches = (size_t)program->microbatch_count;
+  size_t stages = (size_t)program->stage_count, edges = (size_t)program->edge_count;
+  if (microbatches > 0 && (stages > SIZE_MAX / microbatches || edges > SIZE_MAX / microbatches)) return false;
+  l->saved = MT_ARENA_NEW(arena, int32_t, stages * microbatches);
+  l->output = MT_ARENA_NEW(arena, int32_t, stages * microbatches);
+  l->arrived = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
+  l->arrived_gradient = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
+  l->made_gradient = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
+  return l->saved != NULL && l->output != NULL && l->arrived != NULL && l->arrived_gradient != NULL &&
+         l->made_gradient != NULL && list_edges(arena, program, true, &l->in) &&
+         list_edges(arena, program, false, &l->out);
+}
+
+/* Weights, gradients and optimizer state: there from beginning to end. */
+static bool add_static(const motet_program *program, int64_t *fixed) {
+  for (int32_t stage = 0; stage < program->stage_count; stage++) {
+    const motet_group *group = &program->groups[program->stages[stage].group];
+    for (int32_t i = 0; i < group->count; i++) {
+      int64_t *of = &fixed[program->group_ranks[group->first + i]];
+      if (__builtin_add_overflow(*of, program->static_bytes[stage], of)) return false;
+    }
+  }
+  return true;
+}
+
+static bool add_intervals(const ledger *l, int64_t *take, int64_t *give) {
+  for (size_t i = 0; i < l->intervals.count; i++) {
+    const interval *held = &l->intervals.data[i];
+    if (held->last == NEVER) continue;
+    if (__builtin_add_overflow(take[held->birth], held->bytes, &take[held->birth])) return false;
+    if (held->last != TO_THE_END && __builtin_add_overflow(give[held->last], held->bytes, &give[held->last]))
+      return false;
+  }
+  return true;
+}
+
+/* Dates the changes of one rank: `take` is what an instruction adds, `give` what it leaves behind. */
+static bool date_rank(const motet_program *program, int32_t rank, int64_t fixed, const double *start,
+                      const double *finish, const int64_t *take, const int64_t *give,
+                      mt_memory_timeline *timeline) {
+  int64_t live = fixed, peak = fixed, at = timeline->begin[rank];
+  timeline->steps[at++] = (mt_memory_step){0.0, live};
+  for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+    if (take[i] != 0) {
+      if (__builtin_add_overflow(live, take[i], &live)) return false;
+      timeline->steps[at++] = (mt_memory_step){start[i], live};
+      if (live > peak) peak = live;
+    }
+    if (give[i] == 0) continue;
+    live -= give[i];
+    timeline->steps[at++] = (mt_memory_step){finish[i], live};
+  }
+  timeline->begin[rank + 1] = at;
+  timeline->peak_bytes[rank] = peak;
+  return true;
+}
+
+motet_status mt_memory_timeline_make(mt_arena *arena, const motet_program *program, const double *start,
+                                     const double *finish, motet_error *error, mt_memory_timeline **result) {
+  size_t ranks = (size_t)program->ranks, count = (size_t)program->rank_begin[ranks];
+  ledger l = {.program = program};
+  motet_status status = MOTET_OK;
+  mt_memory_timeline *timeline = MT_ARENA_NEW(arena, mt_memory_timeline, 1);
+  int64_t *fixed = MT_ARENA_NEW(arena, int64_t, ranks);
+  int64_t *take = MT_ARENA_NEW(arena, int64_t, count), *give = MT_ARENA_NEW(arena, int64_t, count);
+  if (timeline == NULL || fixed == NULL || take == NULL || give == NULL || !make_slots(arena, program, &l))
+    goto memory;
+  timeline->begin = MT_ARENA_NEW(arena, int64_t, ranks + 1);
+  timeline->steps = MT_ARENA_NEW(arena, mt_memory_step, 2 * count + ranks);
+  timeline->peak_bytes = MT_ARENA_NEW(arena, int64_t, ranks);
+  if (timeline->begin == NULL || timeline->steps == NULL || timeline->peak_bytes == NULL) goto memory;
+
+  for (int32_t rank = 0; rank < program->ranks; rank++) walk_list(&l, rank);
+  if (l.failed) goto memory;
+  bool fits = add_static(program, fixed) && add_intervals(&l, take, give);
+  for (int32_t rank = 0; fits && rank < program->ranks; rank++)
+    fits = date_rank(program, rank, fixed[rank], start, finish, take, give, timeline);
+  if (!fits)
+    status = mt_error_set(error, MOTET_ERROR_LIMIT,
+                          "the program's sizes add up to more than %" PRId64 " bytes a rank", INT64_MAX);
+  else
+    *result = timeline;
+  goto done;
+memory:
+  status = mt_error_memory(error, count * sizeof(mt_memory_step), "memory timeline");
+done:
+  free(l.intervals.data);
+  return status;
+}
