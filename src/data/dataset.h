@@ -85,6 +85,9 @@ motet_status mt_dataset_load(const mt_dataset *dataset, const mt_row *row, bool 
 /** The pixels of @p row: (tiles, 3, image_size, image_size). */
 motet_status mt_dataset_pixels(const mt_dataset *dataset, const mt_row *row, motet_error *error, float *pixels);
 
+/** Floats of one tile: 3 * image_size^2. */
+int64_t mt_dataset_tile_floats(const mt_dataset *dataset);
+
 /** Appends the prompt for an answer about pictures: the user's turn with one image per tiling entry in front of
  * @p text, and the opening of the assistant's turn. @p tiles: [images] tiles of each picture. */
 motet_status mt_dataset_prompt(const mt_tokenizer *tokenizer, const mt_internvl *config, const char *system_prompt,

@@ -1,0 +1,41 @@
+/** @file How a data set is held: filled by dataset.c, used by dataset_rows.c. */
+#ifndef MT_DATA_DATASET_FORM_H
+#define MT_DATA_DATASET_FORM_H
+
+#include "data/chat.h"
+#include "data/dataset.h"
+#include "data/image.h"
+
+/** A picture as its header described it when the data set was opened. */
+typedef struct mt_dataset_image {
+  const char *path;
+  int32_t width, height;
+  mt_tiling tiling;
+} mt_dataset_image;
+
+/** Where a sample's line lies in the file. */
+typedef struct mt_dataset_line {
+  int64_t offset;
+  int64_t bytes;
+  int64_t first_image; /* of the sample's pictures in `images` */
+} mt_dataset_line;
+
+struct mt_dataset {
+  mt_arena *arena; /* paths */
+  const char *path, *root, *system_prompt;
+  const mt_internvl *config;
+  mt_chat chat;
+  int descriptor;
+  int32_t max_tokens;
+  bool refuse_long;
+  int32_t dropped;
+  MT_ARRAY(mt_sample) samples;
+  MT_ARRAY(mt_dataset_line) lines; /* one a sample */
+  MT_ARRAY(mt_dataset_image) images;
+};
+
+/** Reads and encodes sample @p sample again, appending to @p tokens and @p targets. */
+motet_status mt_dataset_encode(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
+                               mt_marks *targets);
+
+#endif

@@ -1,0 +1,192 @@
+#include "data/prefetch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum request_state { WAITING, DECODING, READY } request_state;
+
+/* A row that was asked for. The list is in order of asking. */
+typedef struct request {
+  int64_t key;
+  request_state state;
+  int32_t *samples;
+  int32_t count, tiles;
+  float *pixels;
+  motet_status status;
+  motet_error error;
+  struct request *next;
+} request;
+
+struct mt_prefetch {
+  const mt_dataset *dataset;
+  int32_t capacity;
+  pthread_t thread;
+  pthread_mutex_t lock; /* guards all below */
+  pthread_cond_t changed;
+  request *first, **last;
+  int32_t ready;
+  int64_t awaited; /* the key that a consumer waits for, decoded next whatever lies ready */
+  bool somebody_waits, stopping;
+};
+
+static void request_free(request *done) {
+  if (done == NULL) return;
+  free(done->samples);
+  free(done->pixels);
+  free(done);
+}
+
+static request *find(mt_prefetch *prefetch, int64_t key) {
+  for (request *item = prefetch->first; item != NULL; item = item->next)
+    if (item->key == key) return item;
+  return NULL;
+}
+
+/* What to decode next: what is waited for, else the first in line while there is room. */
+static request *choose(mt_prefetch *prefetch) {
+  if (prefetch->somebody_waits) {
+    request *awaited = find(prefetch, prefetch->awaited);
+    if (awaited != NULL && awaited->state == WAITING) return awaited;
+  }
+  if (prefetch->ready >= prefetch->capacity) return NULL;
+  for (request *item = prefetch->first; item != NULL; item = item->next)
+    if (item->state == WAITING) return item;
+  return NULL;
+}
+
+static void decode(const mt_dataset *dataset, int64_t tile_floats, request *item) {
+  size_t bytes;
+  if (__builtin_mul_overflow((size_t)item->tiles, (size_t)tile_floats * sizeof(float), &bytes) ||
+      (item->pixels = malloc(bytes > 0 ? bytes : 1)) == NULL) {
+    item->status = mt_error_memory(&item->error, bytes, "a row's pixels");
+    return;
+  }
+  const mt_row row = {.samples = item->count, .sample = item->samples, .tiles = item->tiles};
+  item->status = mt_dataset_pixels(dataset, &row, &item->error, item->pixels);
+}
+
+static void *work(void *argument) {
+  mt_prefetch *prefetch = argument;
+  int64_t tile_floats = mt_dataset_tile_floats(prefetch->dataset);
+  pthread_mutex_lock(&prefetch->lock);
+  while (!prefetch->stopping) {
+    request *item = choose(prefetch);
+    if (item == NULL) {
+      pthread_cond_wait(&prefetch->changed, &prefetch->lock);
+      continue;
+    }
+    /* While it is being decoded nobody else touches or frees it: take() waits for READY. */
+    item->state = DECODING;
+    pthread_mutex_unlock(&prefetch->lock);
+    decode(prefetch->dataset, tile_floats, item);
+    pthread_mutex_lock(&prefetch->lock);
+    item->state = READY;
+    prefetch->ready++;
+    pthread_cond_broadcast(&prefetch->changed);
+  }
+  pthread_mutex_unlock(&prefetch->lock);
+  return NULL;
+}
+
+motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, motet_error *error,
+                                mt_prefetch **prefetch) {
+  *prefetch = NULL;
+  if (capacity < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a prefetch of %" PRId32 " rows; at least 1 is needed",
+                        capacity);
+  mt_prefetch *made = calloc(1, sizeof *made);
+  if (made == NULL) return mt_error_memory(error, sizeof *made, "a prefetch");
+  made->dataset = dataset;
+  made->capacity = capacity;
+  made->last = &made->first;
+  pthread_mutex_init(&made->lock, NULL);
+  pthread_cond_init(&made->changed, NULL);
+  int reason = pthread_create(&made->thread, NULL, work, made);
+  if (reason != 0) {
+    pthread_cond_destroy(&made->changed);
+    pthread_mutex_destroy(&made->lock);
+    free(made);
+    return mt_error_set(error, MOTET_ERROR_FAILED, "cannot start the prefetch thread: %s", strerror(reason));
+  }
+  *prefetch = made;
+  return MOTET_OK;
+}
+
+void mt_prefetch_destroy(mt_prefetch *prefetch) {
+  if (prefetch == NULL) return;
+  pthread_mutex_lock(&prefetch->lock);
+  prefetch->stopping = true;
+  pthread_cond_broadcast(&prefetch->changed);
+  pthread_mutex_unlock(&prefetch->lock);
+  pthread_join(prefetch->thread, NULL);
+  while (prefetch->first != NULL) {
+    request *next = prefetch->first->next;
+    request_free(prefetch->first);
+    prefetch->first = next;
+  }
+  pthread_cond_destroy(&prefetch->changed);
+  pthread_mutex_destroy(&prefetch->lock);
+  free(prefetch);
+}
+
+motet_status mt_prefetch_post(mt_prefetch *prefetch, int64_t key, const mt_row *row, motet_error *error) {
+  request *item = calloc(1, sizeof *item);
+  if (item != NULL) item->samples = malloc(((size_t)row->samples + 1) * sizeof *item->samples);
+  if (item == NULL || item->samples == NULL) {
+    request_free(item);
+    return mt_error_memory(error, sizeof *item, "a prefetch");
+  }
+  item->key = key;
+  item->count = row->samples;
+  item->tiles = row->tiles;
+  if (row->samples > 0) memcpy(item->samples, row->sample, (size_t)row->samples * sizeof *item->samples);
+  pthread_mutex_lock(&prefetch->lock);
+  bool known = find(prefetch, key) != NULL;
+  if (!known) {
+    *prefetch->last = item;
+    prefetch->last = &item->next;
+    pthread_cond_broadcast(&prefetch->changed);
+  }
+  pthread_mutex_unlock(&prefetch->lock);
+  if (!known) return MOTET_OK;
+  request_free(item);
+  return mt_error_set(error, MOTET_ERROR_ARGUMENT, "row %" PRId64 " is being prefetched already", key);
+}
+
+/* Takes the request out of the list. */
+static void detach(mt_prefetch *prefetch, request *item) {
+  request **link = &prefetch->first;
+  while (*link != item) link = &(*link)->next;
+  *link = item->next;
+  if (prefetch->last == &item->next) prefetch->last = link;
+}
+
+motet_status mt_prefetch_take(mt_prefetch *prefetch, int64_t key, motet_error *error, float **pixels) {
+  *pixels = NULL;
+  pthread_mutex_lock(&prefetch->lock);
+  request *item = find(prefetch, key);
+  if (item == NULL) {
+    pthread_mutex_unlock(&prefetch->lock);
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "row %" PRId64 " was not asked for", key);
+  }
+  prefetch->awaited = key;
+  prefetch->somebody_waits = true;
+  pthread_cond_broadcast(&prefetch->changed);
+  while (item->state != READY) pthread_cond_wait(&prefetch->changed, &prefetch->lock);
+  prefetch->somebody_waits = false;
+  prefetch->ready--;
+  detach(prefetch, item);
+  pthread_cond_broadcast(&prefetch->changed);
+  pthread_mutex_unlock(&prefetch->lock);
+  motet_status status = item->status;
+  if (status == MOTET_OK) {
+    *pixels = item->pixels;
+    item->pixels = NULL;
+  } else if (error != NULL) {
+    *error = item->error;
+  }
+  request_free(item);
+  return status;
+}
