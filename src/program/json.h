@@ -8,6 +8,13 @@
 #define MT_PROGRAM_FORMAT "motet-program"
 enum { MT_PROGRAM_VERSION = 1 };
 
+/** The program's JSON, appended to @p text, which the caller frees also after an error. */
+motet_status mt_program_print(const motet_program *program, motet_error *error, mt_text *text);
+
+/** motet_program_read() of a file's content; @p path is what errors name. */
+motet_status mt_program_parse(const char *data, size_t bytes, const char *path, motet_error *error,
+                              motet_program **program);
+
 /** "ACTIVATION", ...; NULL for a number that is no kind. */
 const char *mt_buffer_kind_name(int kind);
 

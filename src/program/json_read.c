@@ -510,15 +510,11 @@ static motet_status parse(const char *data, size_t bytes, motet_error *error, js
   return MOTET_ERROR_PARSE;
 }
 
-motet_status motet_program_read(const char *path, motet_error *error, motet_program **result) {
+motet_status mt_program_parse(const char *data, size_t bytes, const char *path, motet_error *error,
+                              motet_program **result) {
   *result = NULL;
-  char *data;
-  size_t bytes;
   json_t *root = NULL;
-  motet_status status = mt_file_read(path, error, &data, &bytes);
-  if (status != MOTET_OK) return status;
-  status = parse(data, bytes, error, &root);
-  free(data);
+  motet_status status = parse(data, bytes, error, &root);
   mt_arena *arena = mt_arena_create();
   motet_program *program = arena != NULL ? MT_ARENA_NEW(arena, motet_program, 1) : NULL;
   if (status == MOTET_OK && program == NULL) status = mt_error_memory(error, sizeof *program, "a program");
@@ -534,5 +530,15 @@ motet_status motet_program_read(const char *path, motet_error *error, motet_prog
     mt_error_place(error, path, 0);
     mt_arena_destroy(arena);
   }
+  return status;
+}
+
+motet_status motet_program_read(const char *path, motet_error *error, motet_program **program) {
+  *program = NULL;
+  char *data;
+  size_t bytes;
+  motet_status status = mt_file_read(path, error, &data, &bytes);
+  if (status == MOTET_OK) status = mt_program_parse(data, bytes, path, error, program);
+  free(data);
   return status;
 }

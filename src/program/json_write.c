@@ -170,29 +170,31 @@ static void append_lists(mt_text *text, const motet_program *program) {
   mt_text_append(text, "]\n}\n");
 }
 
-motet_status motet_program_write(const motet_program *program, const char *path, motet_error *error) {
+motet_status mt_program_print(const motet_program *program, motet_error *error, mt_text *text) {
   motet_status status = mt_program_check(program, error);
   if (status != MOTET_OK) return mt_error_context(error, status, "a program that cannot be written");
   char digest[MT_DIGEST_TEXT_SIZE];
   mt_digest_print(motet_program_digest(program), digest);
-  mt_text text = {0};
-  mt_text_append(&text, "{\n\"format\": \"" MT_PROGRAM_FORMAT "\",\n\"version\": %d,\n\"digest\": \"%s\",\n",
+  mt_text_append(text, "{\n\"format\": \"" MT_PROGRAM_FORMAT "\",\n\"version\": %d,\n\"digest\": \"%s\",\n",
                  MT_PROGRAM_VERSION, digest);
-  mt_text_append(&text, "\"schedule\": ");
-  bool good = append_text(&text, program->schedule);
-  mt_text_append(&text, ",\n\"ranks\": %d,\n\"replicas\": %d,\n", program->ranks, program->replicas);
-  good = append_statement(&text, program) && good;
-  good = append_stages(&text, program) && good;
-  append_placement(&text, program);
-  append_sizes(&text, program);
-  append_lists(&text, program);
+  mt_text_append(text, "\"schedule\": ");
+  bool good = append_text(text, program->schedule);
+  mt_text_append(text, ",\n\"ranks\": %d,\n\"replicas\": %d,\n", program->ranks, program->replicas);
+  good = append_statement(text, program) && good;
+  good = append_stages(text, program) && good;
+  append_placement(text, program);
+  append_sizes(text, program);
+  append_lists(text, program);
   if (!good)
-    status = mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                          "a name of the program is not UTF-8, which is what a JSON file is written in");
-  else if (text.failed)
-    status = mt_error_memory(error, text.length, "a program file");
-  else
-    status = mt_file_write(path, text.data, text.length, error);
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "a name of the program is not UTF-8, which is what a JSON file is written in");
+  return text->failed ? mt_error_memory(error, text->length, "a program file") : MOTET_OK;
+}
+
+motet_status motet_program_write(const motet_program *program, const char *path, motet_error *error) {
+  mt_text text = {0};
+  motet_status status = mt_program_print(program, error, &text);
+  if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
   mt_text_free(&text);
   return status;
 }

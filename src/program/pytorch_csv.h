@@ -4,6 +4,8 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "motet/program.h"
 
 #include <stdint.h>
 
@@ -41,6 +43,14 @@ typedef struct mt_csv_table {
 motet_status mt_csv_parse(const char *path, const char *data, size_t bytes, motet_error *error,
                           mt_csv_table *table);
 void mt_csv_table_free(mt_csv_table *table);
+
+/** motet_program_read_pytorch_csv() of a file's content; @p path is what errors name. */
+motet_status mt_program_parse_pytorch_csv(const char *data, size_t bytes, const char *path,
+                                          motet_placement placement, motet_error *error, motet_program **program);
+
+/** The CSV of a program, appended to @p text, which the caller frees also after an error. */
+motet_status mt_program_print_pytorch_csv(const motet_program *program, bool communication, motet_error *error,
+                                          mt_text *text);
 
 /** Short name of a kind as it is written: "F", "SEND_B". */
 const char *mt_csv_name(mt_csv_kind kind);

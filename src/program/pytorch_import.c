@@ -1,5 +1,4 @@
 /* From a PyTorch pipelining CSV to a program. */
-#include "base/text.h"
 #include "program/pipeline.h"
 #include "program/pytorch_csv.h"
 #include "program/tables.h"
@@ -31,12 +30,13 @@ static motet_status refuse(const import *this, motet_status status, int line, co
   return status;
 }
 
-/* Counts stages and microbatches. Numbers far beyond what the actions can fill are refused here, so that memory
+/* Counts stages and microbatches; data-parallel actions, which are passed over, do not make a stage. Numbers far beyond what the actions can fill are refused here, so that memory
  * stays in proportion to the file. */
 static motet_status count(import *this) {
   int64_t stages = 0, microbatches = 0, actions = (int64_t)this->table.actions.count;
   for (int64_t i = 0; i < actions; i++) {
     const mt_csv_action *action = &this->table.actions.data[i];
+    if (action->kind == MT_CSV_SHARDING) continue;
     if (action->stage >= stages) stages = (int64_t)action->stage + 1;
     if (action->microbatch >= microbatches) microbatches = (int64_t)action->microbatch + 1;
     this->backward |= action->kind == MT_CSV_BACKWARD || action->kind == MT_CSV_BACKWARD_INPUT ||
@@ -74,6 +74,7 @@ static motet_status read_placement(import *this, motet_placement placement) {
   for (int32_t s = 0; s < this->stages; s++) this->stage_action[s] = -1;
   for (size_t i = 0; i < this->table.actions.count; i++) {
     const mt_csv_action *action = &this->table.actions.data[i];
+    if (action->kind == MT_CSV_SHARDING) continue;
     int32_t *first = &this->stage_action[action->stage];
     if (*first < 0) *first = (int32_t)i;
     if (first_action(this, action->stage)->row == action->row) continue;
@@ -347,13 +348,10 @@ static motet_status import_explicit(import *this, motet_program **result) {
   return status;
 }
 
-motet_status motet_program_read_pytorch_csv(const char *path, motet_placement placement, motet_error *error,
-                                            motet_program **program) {
+motet_status mt_program_parse_pytorch_csv(const char *data, size_t bytes, const char *path,
+                                          motet_placement placement, motet_error *error, motet_program **program) {
   *program = NULL;
-  char *data;
-  size_t bytes;
-  motet_status status = mt_file_read(path, error, &data, &bytes);
-  if (status != MOTET_OK) return status;
+  motet_status status = MOTET_OK;
   import this = {.path = path, .arena = mt_arena_create(), .error = error};
   if (this.arena == NULL) status = mt_error_memory(error, 64, "an arena");
   if (status == MOTET_OK) status = mt_csv_parse(path, data, bytes, error, &this.table);
@@ -362,9 +360,22 @@ motet_status motet_program_read_pytorch_csv(const char *path, motet_placement pl
   if (status == MOTET_OK) status = build_derivation(&this);
   if (status == MOTET_OK)
     status = this.transfers ? import_explicit(&this, program) : import_computes(&this, program);
-  if (status == MOTET_OK) (*program)->regions[0].skeleton = "imported";
+  if (status == MOTET_OK)
+    (*program)->regions[0].skeleton = "imported";
+  else
+    mt_error_place(error, path, 0);
   mt_csv_table_free(&this.table);
   mt_arena_destroy(this.arena);
+  return status;
+}
+
+motet_status motet_program_read_pytorch_csv(const char *path, motet_placement placement, motet_error *error,
+                                            motet_program **program) {
+  *program = NULL;
+  char *data;
+  size_t bytes;
+  motet_status status = mt_file_read(path, error, &data, &bytes);
+  if (status == MOTET_OK) status = mt_program_parse_pytorch_csv(data, bytes, path, placement, error, program);
   free(data);
   return status;
 }

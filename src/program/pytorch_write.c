@@ -1,8 +1,5 @@
 /* From a program to a PyTorch pipelining CSV. */
-#include "base/text.h"
 #include "program/pytorch_csv.h"
-
-#include "motet/program.h"
 
 static motet_status unsupported(motet_error *error, const char *what) {
   return mt_error_set(error, MOTET_ERROR_UNSUPPORTED,
@@ -79,13 +76,19 @@ static motet_status append_rank(const motet_program *program, int32_t rank, bool
   return MOTET_OK;
 }
 
+motet_status mt_program_print_pytorch_csv(const motet_program *program, bool communication, motet_error *error,
+                                          mt_text *text) {
+  motet_status status = check_tables(program, error);
+  for (int32_t rank = 0; status == MOTET_OK && rank < program->ranks; rank++)
+    status = append_rank(program, rank, communication, error, text);
+  if (status == MOTET_OK && text->failed) status = mt_error_memory(error, text->length, "a CSV file");
+  return status;
+}
+
 motet_status motet_program_write_pytorch_csv(const motet_program *program, bool communication, const char *path,
                                              motet_error *error) {
-  motet_status status = check_tables(program, error);
   mt_text text = {0};
-  for (int32_t rank = 0; status == MOTET_OK && rank < program->ranks; rank++)
-    status = append_rank(program, rank, communication, error, &text);
-  if (status == MOTET_OK && text.failed) status = mt_error_memory(error, text.length, "a CSV file");
+  motet_status status = mt_program_print_pytorch_csv(program, communication, error, &text);
   if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
   mt_text_free(&text);
   return status;
