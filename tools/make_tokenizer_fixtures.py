@@ -28,6 +28,8 @@ CORPUS = [
     "日本語のテキストには漢字とひらがなとカタカナが混ざっています。写真に写っているのは猫です。",
     "Привет, мир! Это небольшой текст на русском языке для проверки.",
     "0 1 2 3 10 11 12 100 1000 2024 3.14159 1,000,000",
+    # Not white space since Unicode 6.3, whatever some expression engines say.
+    "!\u180e !\u180e !\u180e !\u180e",
     "résumé café naïve Ångström über straße façade élève",
 ] * 3
 
@@ -61,7 +63,7 @@ HARD = [
     "\u0000\u0001\u0002\u001b[31m\u007f\u0080\u009f control",
     "\u00a0nbsp \u2003em \u3000ideographic \u200b zero \u2028line\u2029para \u0085nel \u180emvs \ufeffbom \u001c\u001d\u001e\u001f",
     "\ufffd\uffff\U0010ffff\ue000 odd",
-    "a \u180e\u180e! \u180e  b\u180e\u180e, \u0085\u0085! \u3000\u2028 !",
+    "a !\u180e\u180e! \u180e  b\u180e\u180e, \u0085\u0085! \u3000\u2028 !",
     "mixedРусскийEnglish中文日本語123abc",
     "snake_case camelCase PascalCase SCREAMING_CASE kebab-case a.b.c/d\\e",
     "http://example.org/path?query=1&other=%20#fragment",

@@ -91,9 +91,9 @@ static void test_llama3_form(void **state) {
 static void test_finds_tokens(void **state) {
   (void)state;
   mt_tokenizer *tokenizer = tokenizer_of("qwen2");
-  assert_int_equal(mt_tokenizer_vocabulary(tokenizer), 656);
-  assert_int_equal(mt_tokenizer_find(tokenizer, "<|endoftext|>"), 650);
-  assert_int_equal(mt_tokenizer_find(tokenizer, "<IMG_CONTEXT>"), 655);
+  assert_int_equal(mt_tokenizer_vocabulary(tokenizer), 660);
+  assert_int_equal(mt_tokenizer_find(tokenizer, "<|endoftext|>"), 654);
+  assert_int_equal(mt_tokenizer_find(tokenizer, "<IMG_CONTEXT>"), 659);
   assert_int_equal(mt_tokenizer_find(tokenizer, "<IMG"), -1);
   mt_tokens tokens = {0};
   motet_error error;
@@ -107,7 +107,7 @@ static void test_finds_tokens(void **state) {
   assert_non_null(strstr(error.text, "place 3"));
   assert_int_equal(tokens.count, 1);
   mt_text text = {0};
-  assert_int_equal(mt_tokenizer_decode(tokenizer, (int32_t[]){656}, 1, false, &error, &text), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_tokenizer_decode(tokenizer, (int32_t[]){660}, 1, false, &error, &text), MOTET_ERROR_ARGUMENT);
   assert_int_equal(mt_tokenizer_decode(tokenizer, (int32_t[]){-1}, 1, false, &error, &text), MOTET_ERROR_ARGUMENT);
   mt_text_free(&text);
   free(tokens.data);
