@@ -1,0 +1,47 @@
+#!/bin/sh
+# The whole suite: both compilers, the sanitizers, both MPI libraries, format and lint.
+# Usage: tests/run.sh [stage ...]; without stages, all of them in order. tests/run.sh list names them.
+set -eu
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+stages="format release clang asan tsan mpich tidy"
+
+configure() { cmake --preset "$1" >"$log" 2>&1 || { cat "$log"; return 1; }; }
+build() { configure "$1" && cmake --build --preset "$1" -j "$jobs" >"$log" 2>&1 || { tail -n 60 "$log"; return 1; }; }
+check() { # preset, then options of ctest
+  folder=build-$1
+  [ "$1" = release ] && folder=build
+  shift
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error "$@"
+}
+
+run_stage() {
+  case $1 in
+    format) clang-format --dry-run -Werror $(git ls-files 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]') ;;
+    release) build release && check release ;;
+    # The slow rest of the suite runs once, in release; what differs by compiler is in these.
+    clang) build clang && check clang -j "$jobs" -L 'unit|property|runtime' ;;
+    asan) build asan && check asan -j "$jobs" -L 'unit|property|runtime|fuzz|cli' ;;
+    tsan) build tsan && check tsan -j "$jobs" -L threads ;;
+    mpich) build mpich && check mpich -L mpi ;;
+    tidy) run-clang-tidy -quiet -p build -j "$jobs" "$PWD/(src|bench)/.*\.c$" >"$log" 2>&1 || { grep -E 'error|warning' "$log" | head -n 60; return 1; } ;;
+    *) echo "tests: there is no stage '$1'; stages: $stages" >&2; return 2 ;;
+  esac
+}
+
+[ "${1:-}" = list ] && { echo "$stages"; exit 0; }
+[ $# -gt 0 ] || set -- $stages
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed= begin=$(date +%s)
+for stage in "$@"; do
+  echo "== $stage"
+  started=$(date +%s)
+  run_stage "$stage" || failed="$failed $stage"
+  echo "== $stage: $(($(date +%s) - started)) s"
+done
+echo "== all: $(($(date +%s) - begin)) s"
+if [ -n "$failed" ]; then
+  echo "tests: failed stages:$failed" >&2
+  exit 1
+fi
