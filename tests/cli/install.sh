@@ -1,0 +1,18 @@
+#!/bin/sh
+# What `make install` leaves is enough to build and run a program against libmotet with pkg-config.
+set -eu
+. "$(dirname "$0")/lib.sh"
+prefix=$(dirname "$out")/prefix
+cmake --install "$BUILD" --prefix "$prefix" >"$out" 2>&1 || fail "installing: $(cat "$out")"
+pc=$(find "$prefix" -name libmotet.pc)
+[ -n "$pc" ] || fail "libmotet.pc is not installed"
+export PKG_CONFIG_PATH="$(dirname "$pc")"
+# The file holds the prefix that cmake was configured with; an install elsewhere overrides it.
+flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs libmotet)
+# shellcheck disable=SC2086
+${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} "$(dirname "$0")/../../examples/plan.c" $flags -o "$prefix/plan" >"$out" 2>&1 ||
+  fail "compiling: $(cat "$out")"
+"$prefix/plan" >"$out" || fail "running"
+grep -q 'makespan 58, bound 58' "$out" || fail "unexpected answer: $(cat "$out")"
+! nm "$prefix"/lib*/*/libmotet.a "$prefix"/lib*/libmotet.a 2>/dev/null | grep -E ' U (MPI_|av_|dnnl_)' ||
+  fail "libmotet must not need MPI, FFmpeg or a math library"
