@@ -53,7 +53,10 @@ motet_status mt_plan_make(mt_arena *arena, const mt_plan_replica *replicas, int3
   for (int32_t d = 0; d < replica_count && status == MOTET_OK; d++) {
     int32_t same = d > 0 && alike(&replicas[d], &replicas[d - 1]) ? d - 1 : -1;
     if (same < 0) {
-      status = mt_order_make(arena, replicas[d].derivation, replicas[d].costs, &options->order, error, &results[d]);
+      mt_order_options order = options->order;
+      order.output_bytes = replicas[d].sizes.output_bytes;
+      order.first_rank = d * replicas[d].derivation->ranks;
+      status = mt_order_make(arena, replicas[d].derivation, replicas[d].costs, &order, error, &results[d]);
       if (status != MOTET_OK) break;
       parts[d].order = &results[d].order;
     } else {

@@ -16,7 +16,7 @@ typedef struct mt_plan_replica {
 } mt_plan_replica;
 
 typedef struct mt_plan_options {
-  mt_order_options order;
+  mt_order_options order; /* output_bytes and first_rank are set for each replica */
   mt_simulate_options simulate;
 } mt_plan_options;
 
