@@ -88,7 +88,7 @@ static step_times measure(const motet_plan_options *options, int repeats) {
 static const char *verdict(bool reached) { return reached ? "reached" : "NOT REACHED"; }
 
 static void large_plan(void) {
-  motet_plan_options options = {.schedule = "<vision: transpose, 1f1b, 1f1b>",
+  motet_plan_options options = {.schedule = "<transpose, 1f1b, 1f1b>",
                                 .unit = "vision: f=1; llm: f=1, b=2",
                                 .ranks = 64,
                                 .microbatches = 1024};
