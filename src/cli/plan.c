@@ -1,0 +1,146 @@
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/job_plan.h"
+#include "cli/present.h"
+#include "cost/unit.h"
+#include "order/unit_plan.h"
+
+#include <string.h>
+
+typedef struct plan_options {
+  const char *schedule, *unit, *trainable, *encode, *split, *output, *trace;
+  int64_t ranks, microbatches, replicas, bytes, memory_cap;
+  double alpha, beta;
+  bool json, summary;
+} plan_options;
+
+static const mt_option options[] = {
+    {"schedule", MT_OPTION_TEXT, offsetof(plan_options, schedule), "TEXT", "as in '<vision: transpose, llm: 1f1b>'"},
+    {"unit", MT_OPTION_TEXT, offsetof(plan_options, unit), "TEXT",
+     "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w for a split backward"},
+    {"ranks", MT_OPTION_INTEGER, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
+    {"microbatches", MT_OPTION_INTEGER, offsetof(plan_options, microbatches), "M", "microbatches of one pipeline"},
+    {"replicas", MT_OPTION_INTEGER, offsetof(plan_options, replicas), "D", "data-parallel pipelines (1)"},
+    {"trainable", MT_OPTION_TEXT, offsetof(plan_options, trainable), "NAMES",
+     "regions that train, separated by commas (those with backward times)"},
+    {"encode", MT_OPTION_TEXT, offsetof(plan_options, encode), "TIMES",
+     "forward times of the transposed or inline regions, repeated over the microbatches; 0: no data there"},
+    {"split", MT_OPTION_TEXT, offsetof(plan_options, split), "COUNTS",
+     "layers of each stage of the Sharded regions, separated by commas (even)"},
+    {"alpha", MT_OPTION_NUMBER, offsetof(plan_options, alpha), "SECONDS", "latency of a transfer (0)"},
+    {"beta", MT_OPTION_NUMBER, offsetof(plan_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"bytes", MT_OPTION_INTEGER, offsetof(plan_options, bytes), "BYTES", "size of an activation and of its gradient (0)"},
+    {"memory-cap", MT_OPTION_INTEGER, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
+    {"output", MT_OPTION_TEXT, offsetof(plan_options, output), "FILE", "write the program as JSON (short: -o)"},
+    {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
+    {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
+    {"json", MT_OPTION_FLAG, offsetof(plan_options, json), NULL, "print one JSON document"},
+};
+
+/* Whole numbers of --split, from the same reader as --encode. */
+static motet_status read_split(mt_arena *arena, const char *text, motet_error *error, motet_plan_options *plan) {
+  double *numbers;
+  motet_status status = mt_unit_numbers(arena, text, "--split", error, &numbers, &plan->split_count);
+  if (status != MOTET_OK) return status;
+  int32_t *split = MT_ARENA_NEW(arena, int32_t, plan->split_count);
+  if (split == NULL) return mt_error_memory(error, (unsigned long long)plan->split_count * 4, "--split");
+  for (int32_t i = 0; i < plan->split_count; i++) {
+    if (numbers[i] > 1e6 || numbers[i] != (int32_t)numbers[i])
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--split: %g is not a number of layers", numbers[i]);
+    split[i] = (int32_t)numbers[i];
+  }
+  plan->split = split;
+  return MOTET_OK;
+}
+
+static motet_status check_small(const char *name, int64_t value, motet_error *error) {
+  if (value <= INT32_MAX) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_LIMIT, "--%s: %lld is more than %d", name, (long long)value, INT32_MAX);
+}
+
+static motet_status read_plan(mt_arena *arena, const plan_options *chosen, motet_error *error,
+                              motet_plan_options *plan) {
+  if (chosen->schedule == NULL || chosen->unit == NULL || chosen->ranks == 0 || chosen->microbatches == 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "plan takes a job file, or --schedule, --unit, --ranks and --microbatches; missing: %s",
+                        chosen->schedule == NULL ? "--schedule"
+                        : chosen->unit == NULL   ? "--unit"
+                        : chosen->ranks == 0     ? "--ranks"
+                                                 : "--microbatches");
+  motet_status status = check_small("ranks", chosen->ranks, error);
+  if (status == MOTET_OK) status = check_small("microbatches", chosen->microbatches, error);
+  if (status == MOTET_OK) status = check_small("replicas", chosen->replicas, error);
+  *plan = (motet_plan_options){.schedule = chosen->schedule,
+                               .unit = chosen->unit,
+                               .ranks = (int32_t)chosen->ranks,
+                               .microbatches = (int32_t)chosen->microbatches,
+                               .replicas = (int32_t)chosen->replicas,
+                               .trainable = chosen->trainable,
+                               .alpha_seconds = chosen->alpha,
+                               .beta_bytes_per_second = chosen->beta,
+                               .bytes = chosen->bytes,
+                               .memory_cap_bytes = chosen->memory_cap};
+  double *encode;
+  if (status == MOTET_OK && chosen->encode != NULL) {
+    status = mt_unit_numbers(arena, chosen->encode, "--encode", error, &encode, &plan->encode_count);
+    if (status == MOTET_OK) plan->encode = encode;
+  }
+  if (status == MOTET_OK && chosen->split != NULL) status = read_split(arena, chosen->split, error, plan);
+  return status;
+}
+
+static int run_units(const plan_options *chosen) {
+  motet_error error;
+  motet_error_clear(&error);
+  mt_arena *arena = mt_arena_create();
+  motet_plan_options request;
+  motet_plan *plan = NULL;
+  motet_status status = arena != NULL ? read_plan(arena, chosen, &error, &request)
+                                      : mt_error_memory(&error, sizeof(void *), "a plan");
+  if (status == MOTET_OK) status = motet_plan_create(&request, &error, &plan);
+  int code;
+  if (status == MOTET_OK) {
+    const mt_plan *inner = mt_unit_plan_inner(plan);
+    mt_presentation presentation = {.report = {.program = inner->program,
+                                               .simulation = inner->simulation,
+                                               .verification = &inner->verification,
+                                               .schedule = motet_plan_get(plan)->schedule,
+                                               .bound = inner->bound},
+                                    .program_path = chosen->output,
+                                    .trace_path = chosen->trace,
+                                    .json = chosen->json,
+                                    .summary = chosen->summary};
+    code = mt_present(&presentation);
+  } else {
+    code = mt_cli_fail(&error, chosen->json);
+  }
+  motet_plan_destroy(plan);
+  mt_arena_destroy(arena);
+  return code;
+}
+
+static int run(const mt_command *command, int argc, char **argv) {
+  plan_options chosen = {0};
+  motet_error error;
+  motet_error_clear(&error);
+  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  if (words < 0) return mt_cli_usage(command, &error, chosen.json);
+  if (words == 0) return run_units(&chosen);
+  mt_job_plan_options how = {.program_path = chosen.output,
+                             .trace_path = chosen.trace,
+                             .json = chosen.json,
+                             .summary = chosen.summary};
+  return mt_job_plan(argv[0], words - 1, argv + 1, &how);
+}
+
+const mt_command mt_command_plan = {
+    .name = "plan",
+    .arguments = "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | JOB.yaml [key=value ...] [options]",
+    .summary = "derive, order, prove and simulate a schedule",
+    .details = "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
+               "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"
+               "on measured costs (see 'motet help profile').",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = run,
+};

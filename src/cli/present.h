@@ -1,0 +1,20 @@
+/** @file How plans and simulations are shown: one JSON document, or a summary with a timeline; files on request. */
+#ifndef MT_CLI_PRESENT_H
+#define MT_CLI_PRESENT_H
+
+#include "cli/cli.h"
+#include "report/document.h"
+
+typedef struct mt_presentation {
+  mt_report_plan report;
+  const char *program_path; /* write the program there, or NULL */
+  const char *trace_path;   /* write a Chrome trace there, or NULL */
+  bool json;
+  bool summary;             /* without the timeline */
+  json_t *extra;            /* members to add to the JSON document, or NULL; stays the caller's */
+} mt_presentation;
+
+/** Writes the files, then prints. Returns the exit code. */
+int mt_present(const mt_presentation *presentation);
+
+#endif

@@ -1,0 +1,104 @@
+#include "cli/commands.h"
+#include "cli/job_plan.h"
+#include "cli/present.h"
+#include "cli/program_file.h"
+#include "order/unit_costs.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct simulate_options {
+  const char *unit, *format, *placement, *trace;
+  double alpha, beta;
+  bool json, summary;
+} simulate_options;
+
+static const mt_option options[] = {
+    {"unit", MT_OPTION_TEXT, offsetof(simulate_options, unit), "TEXT",
+     "times of a rank's whole share, as in 'f=1, x=1, w=1', or per module, as in 'vision: f=1; llm: f=1, b=2'"},
+    {"format", MT_OPTION_TEXT, offsetof(simulate_options, format), "auto|program|pytorch-csv", "form of FILE"},
+    {"placement", MT_OPTION_TEXT, offsetof(simulate_options, placement), "loop|v",
+     "how stages must lie on the ranks; an order that lies otherwise is an error"},
+    {"alpha", MT_OPTION_NUMBER, offsetof(simulate_options, alpha), "SECONDS", "latency of a transfer (0)"},
+    {"beta", MT_OPTION_NUMBER, offsetof(simulate_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"trace", MT_OPTION_TEXT, offsetof(simulate_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
+    {"summary", MT_OPTION_FLAG, offsetof(simulate_options, summary), NULL, "leave out the timeline"},
+    {"json", MT_OPTION_FLAG, offsetof(simulate_options, json), NULL, "print one JSON document"},
+};
+
+static motet_status simulate(mt_arena *arena, const motet_program *program, const simulate_options *chosen,
+                             motet_error *error, mt_simulation **simulation, motet_verification *verification) {
+  motet_verify_options verify = {0};
+  motet_status status = motet_verify(program, &verify, error, verification);
+  mt_unit *units;
+  int32_t unit_count;
+  if (status == MOTET_OK) status = mt_unit_parse(arena, chosen->unit, error, &units, &unit_count);
+  mt_cost_table costs = {.links.local = {chosen->alpha, chosen->beta}};
+  if (status == MOTET_OK) status = mt_unit_costs_of_program(arena, program, units, unit_count, error, &costs);
+  mt_simulate_options how = {.timeline = true, .attribute = true};
+  if (status == MOTET_OK) status = mt_simulate(arena, program, &costs, &how, error, simulation);
+  return status;
+}
+
+static int run_file(const char *path, const simulate_options *chosen) {
+  motet_error error;
+  motet_error_clear(&error);
+  mt_program_file file = {0};
+  mt_simulation *simulation = NULL;
+  motet_verification verification = {0};
+  mt_arena *arena = mt_arena_create();
+  motet_status status = arena != NULL
+                            ? mt_program_file_read(path, chosen->format, chosen->placement, &error, &file)
+                            : mt_error_memory(&error, sizeof(void *), "a simulation");
+  if (status == MOTET_OK) status = simulate(arena, file.program, chosen, &error, &simulation, &verification);
+  int code;
+  if (status == MOTET_OK) {
+    mt_presentation presentation = {.report = {.program = file.program,
+                                               .simulation = simulation,
+                                               .verification = &verification,
+                                               .bound = NAN},
+                                    .trace_path = chosen->trace,
+                                    .json = chosen->json,
+                                    .summary = chosen->summary};
+    code = mt_present(&presentation);
+  } else {
+    code = mt_cli_fail(&error, chosen->json);
+  }
+  motet_verification_free(&verification);
+  motet_program_destroy(file.program);
+  mt_arena_destroy(arena);
+  return code;
+}
+
+static bool names_job(const char *path) {
+  size_t length = strlen(path);
+  return (length > 5 && strcmp(path + length - 5, ".yaml") == 0) || (length > 4 && strcmp(path + length - 4, ".yml") == 0);
+}
+
+static int run(const mt_command *command, int argc, char **argv) {
+  simulate_options chosen = {0};
+  motet_error error;
+  motet_error_clear(&error);
+  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  if (words >= 0 && words < 1)
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes a program, a PyTorch order or a job file");
+  else if (words > 0 && !names_job(argv[0]) && words > 1)
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes one FILE, not %d", words);
+  else if (words > 0 && !names_job(argv[0]) && chosen.unit == NULL)
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulating a file takes its times, as in --unit 'f=1, b=2'");
+  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
+  if (!names_job(argv[0])) return run_file(argv[0], &chosen);
+  mt_job_plan_options how = {.trace_path = chosen.trace, .json = chosen.json, .summary = chosen.summary};
+  return mt_job_plan(argv[0], words - 1, argv + 1, &how);
+}
+
+const mt_command mt_command_simulate = {
+    .name = "simulate",
+    .arguments = "FILE --unit TEXT [options] | JOB.yaml [key=value ...] [options]",
+    .summary = "simulate a program, a foreign order or a job",
+    .details = "FILE is a program (JSON) or a PyTorch pipelining order (CSV, one row a rank); it is proven first.\n"
+               "f, b, x and w are the times of everything that a rank holds, or per module of the program.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = run,
+};
