@@ -5,9 +5,9 @@
 #include <string.h>
 
 static const mt_command *const commands[] = {
-    &mt_command_plan, &mt_command_verify, &mt_command_simulate, &mt_command_show,
+    &mt_command_plan,    &mt_command_verify, &mt_command_simulate, &mt_command_show,
 #ifdef MOTET_WITH_RUNTIME
-    &mt_command_profile, &mt_command_train, &mt_command_compare,
+    &mt_command_profile, &mt_command_train,  &mt_command_compare,
 #endif
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -25,7 +25,8 @@ static void print_overview(FILE *out) {
 }
 
 static void print_help(const mt_command *command) {
-  printf("usage: motet %s %s\n\n%s.\n\n%s\n", command->name, command->arguments, command->summary, command->details);
+  printf("usage: motet %s %s\n\n%s.\n\n%s\n", command->name, command->arguments, command->summary,
+         command->details);
   if (command->option_count > 0) printf("\n");
   for (size_t i = 0; i < command->option_count; i++) {
     const mt_option *option = &command->options[i];

@@ -15,7 +15,8 @@ typedef struct plan_options {
 } plan_options;
 
 static const mt_option options[] = {
-    {"schedule", MT_OPTION_TEXT, offsetof(plan_options, schedule), "TEXT", "as in '<vision: transpose, llm: 1f1b>'"},
+    {"schedule", MT_OPTION_TEXT, offsetof(plan_options, schedule), "TEXT",
+     "as in '<vision: transpose, llm: 1f1b>'"},
     {"unit", MT_OPTION_TEXT, offsetof(plan_options, unit), "TEXT",
      "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w for a split backward"},
     {"ranks", MT_OPTION_INTEGER, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
@@ -29,7 +30,8 @@ static const mt_option options[] = {
      "layers of each stage of the Sharded regions, separated by commas (even)"},
     {"alpha", MT_OPTION_NUMBER, offsetof(plan_options, alpha), "SECONDS", "latency of a transfer (0)"},
     {"beta", MT_OPTION_NUMBER, offsetof(plan_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
-    {"bytes", MT_OPTION_INTEGER, offsetof(plan_options, bytes), "BYTES", "size of an activation and of its gradient (0)"},
+    {"bytes", MT_OPTION_INTEGER, offsetof(plan_options, bytes), "BYTES",
+     "size of an activation and of its gradient (0)"},
     {"memory-cap", MT_OPTION_INTEGER, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
     {"output", MT_OPTION_TEXT, offsetof(plan_options, output), "FILE", "write the program as JSON (short: -o)"},
     {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
@@ -126,16 +128,15 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
   if (words == 0) return run_units(&chosen);
-  mt_job_plan_options how = {.program_path = chosen.output,
-                             .trace_path = chosen.trace,
-                             .json = chosen.json,
-                             .summary = chosen.summary};
+  mt_job_plan_options how = {
+      .program_path = chosen.output, .trace_path = chosen.trace, .json = chosen.json, .summary = chosen.summary};
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
 }
 
 const mt_command mt_command_plan = {
     .name = "plan",
-    .arguments = "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | JOB.yaml [key=value ...] [options]",
+    .arguments =
+        "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | JOB.yaml [key=value ...] [options]",
     .summary = "derive, order, prove and simulate a schedule",
     .details = "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
                "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"

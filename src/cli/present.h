@@ -10,8 +10,8 @@ typedef struct mt_presentation {
   const char *program_path; /* write the program there, or NULL */
   const char *trace_path;   /* write a Chrome trace there, or NULL */
   bool json;
-  bool summary;             /* without the timeline */
-  json_t *extra;            /* members to add to the JSON document, or NULL; stays the caller's */
+  bool summary;  /* without the timeline */
+  json_t *extra; /* members to add to the JSON document, or NULL; stays the caller's */
 } mt_presentation;
 
 /** Writes the files, then prints. Returns the exit code. */

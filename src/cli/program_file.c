@@ -9,9 +9,12 @@
 static motet_status parse_placement(const char *text, motet_error *error, motet_placement *placement) {
   *placement = MOTET_PLACEMENT_AUTO;
   if (text == NULL) return MOTET_OK;
-  if (strcmp(text, "loop") == 0) *placement = MOTET_PLACEMENT_LOOP;
-  else if (strcmp(text, "v") == 0) *placement = MOTET_PLACEMENT_V;
-  else return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--placement: '%s' is neither 'loop' nor 'v'", text);
+  if (strcmp(text, "loop") == 0)
+    *placement = MOTET_PLACEMENT_LOOP;
+  else if (strcmp(text, "v") == 0)
+    *placement = MOTET_PLACEMENT_V;
+  else
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--placement: '%s' is neither 'loop' nor 'v'", text);
   return MOTET_OK;
 }
 
@@ -23,7 +26,8 @@ motet_status mt_program_file_read(const char *path, const char *format, const ch
   if (status != MOTET_OK) return status;
   bool automatic = format == NULL || strcmp(format, "auto") == 0;
   if (!automatic && strcmp(format, "program") != 0 && strcmp(format, "pytorch-csv") != 0)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--format: '%s' is none of auto, program, pytorch-csv", format);
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--format: '%s' is none of auto, program, pytorch-csv",
+                        format);
   char *content;
   size_t bytes;
   status = mt_file_read(path, error, &content, &bytes);

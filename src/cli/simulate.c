@@ -47,19 +47,16 @@ static int run_file(const char *path, const simulate_options *chosen) {
   mt_simulation *simulation = NULL;
   motet_verification verification = {0};
   mt_arena *arena = mt_arena_create();
-  motet_status status = arena != NULL
-                            ? mt_program_file_read(path, chosen->format, chosen->placement, &error, &file)
-                            : mt_error_memory(&error, sizeof(void *), "a simulation");
+  motet_status status = arena != NULL ? mt_program_file_read(path, chosen->format, chosen->placement, &error, &file)
+                                      : mt_error_memory(&error, sizeof(void *), "a simulation");
   if (status == MOTET_OK) status = simulate(arena, file.program, chosen, &error, &simulation, &verification);
   int code;
   if (status == MOTET_OK) {
-    mt_presentation presentation = {.report = {.program = file.program,
-                                               .simulation = simulation,
-                                               .verification = &verification,
-                                               .bound = NAN},
-                                    .trace_path = chosen->trace,
-                                    .json = chosen->json,
-                                    .summary = chosen->summary};
+    mt_presentation presentation = {
+        .report = {.program = file.program, .simulation = simulation, .verification = &verification, .bound = NAN},
+        .trace_path = chosen->trace,
+        .json = chosen->json,
+        .summary = chosen->summary};
     code = mt_present(&presentation);
   } else {
     code = mt_cli_fail(&error, chosen->json);
@@ -72,7 +69,8 @@ static int run_file(const char *path, const simulate_options *chosen) {
 
 static bool names_job(const char *path) {
   size_t length = strlen(path);
-  return (length > 5 && strcmp(path + length - 5, ".yaml") == 0) || (length > 4 && strcmp(path + length - 4, ".yml") == 0);
+  return (length > 5 && strcmp(path + length - 5, ".yaml") == 0) ||
+         (length > 4 && strcmp(path + length - 4, ".yml") == 0);
 }
 
 static int run(const mt_command *command, int argc, char **argv) {

@@ -19,7 +19,8 @@ mt_terminal mt_terminal_find(void) {
   if (terminal.width < LEAST_WIDTH) terminal.width = LEAST_WIDTH;
   if (terminal.width > MOST_WIDTH) terminal.width = MOST_WIDTH;
   const char *refused = getenv("NO_COLOR"), *kind = getenv("TERM");
-  terminal.color = is_terminal && (refused == NULL || *refused == '\0') && (kind == NULL || strcmp(kind, "dumb") != 0);
+  terminal.color =
+      is_terminal && (refused == NULL || *refused == '\0') && (kind == NULL || strcmp(kind, "dumb") != 0);
   locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
   if (locale != (locale_t)0) {
     terminal.unicode = strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;

@@ -75,9 +75,10 @@ static motet_status refuse_blocking(const motet_program *program, const motet_ve
   int64_t rank = verification->cycle_count > 0 ? verification->cycle[0] : -1;
   int64_t index = verification->cycle_count > 0 ? verification->cycle[1] : -1;
   const motet_instruction *at = rank >= 0 ? &program->instructions[program->rank_begin[rank] + index] : NULL;
-  mt_error_set(error, MOTET_ERROR_REFUSED,
-               "the order hangs when sends and receives block one after the other (as on one NCCL stream); with sends "
-               "posted and waited for later it ends. Post them, or move a receive before the send it waits behind");
+  mt_error_set(
+      error, MOTET_ERROR_REFUSED,
+      "the order hangs when sends and receives block one after the other (as on one NCCL stream); with sends "
+      "posted and waited for later it ends. Post them, or move a receive before the send it waits behind");
   mt_error_rule(error, "progress", (int)rank, index, at != NULL ? at->microbatch : -1);
   return MOTET_ERROR_REFUSED;
 }
@@ -90,7 +91,8 @@ static int accept(const motet_program *program, const motet_verification *verifi
   double activations = 0;
   for (int32_t r = 0; r < program->ranks; r++) {
     if (verification->memory[r].peak_bytes > peak) peak = verification->memory[r].peak_bytes;
-    if (verification->memory[r].peak_activations > activations) activations = verification->memory[r].peak_activations;
+    if (verification->memory[r].peak_activations > activations)
+      activations = verification->memory[r].peak_activations;
   }
   mt_text text = {0};
   if (json) {
@@ -107,7 +109,8 @@ static int accept(const motet_program *program, const motet_verification *verifi
     free(dump);
     json_decref(document);
   } else {
-    mt_text_append(&text, "accepted: %d ranks, %lld instructions, digest %s\n", program->ranks, instructions, digest);
+    mt_text_append(&text, "accepted: %d ranks, %lld instructions, digest %s\n", program->ranks, instructions,
+                   digest);
     mt_text_append(&text, "peak activations %g microbatch-stages", activations);
     if (peak > 0) mt_text_append(&text, ", peak memory %.1f MiB", (double)peak / (1 << 20));
     mt_text_append(&text, "\n");
