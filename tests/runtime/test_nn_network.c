@@ -1,0 +1,272 @@
+/* What a network holds, what it keeps, how it starts, and what it refuses. */
+#include "nn_case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static motet_error failure;
+
+static void must(motet_status status) {
+  if (status != MOTET_OK) fail_msg("%s", failure.text);
+}
+
+static mt_network *make(const mt_internvl *config, int32_t begin, int32_t end, bool trains) {
+  bool held[NN_CASE_LAYERS], trainable[NN_CASE_LAYERS];
+  for (int l = 0; l < NN_CASE_LAYERS; l++) held[l] = l >= begin && l < end, trainable[l] = trains;
+  mt_network *network;
+  must(mt_network_create(config, held, trainable, &failure, &network));
+  return network;
+}
+
+static mt_parameter *named(mt_network *network, const char *name) {
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++)
+    if (strcmp(mt_network_parameter(network, i)->name, name) == 0) return mt_network_parameter(network, i);
+  return NULL;
+}
+
+/* A rank that holds some layers starts with the values that one with all of them has. */
+static void test_start_does_not_depend_on_what_is_held(void **state) {
+  (void)state;
+  for (int other = 0; other < 2; other++) {
+    const mt_internvl config = nn_case_config(other);
+    mt_network *all = make(&config, 0, NN_CASE_LAYERS, true);
+    mt_network_initialize(all, 42);
+    int32_t seen = 0;
+    for (int32_t cut = 0; cut < NN_CASE_LAYERS; cut += 4) {
+      mt_network *part = make(&config, cut, cut + 4, true);
+      mt_network_initialize(part, 42);
+      for (int32_t i = 0; i < mt_network_parameter_count(part); i++, seen++) {
+        const mt_parameter *mine = mt_network_parameter(part, i), *whole = named(all, mine->name);
+        assert_non_null(whole);
+        assert_memory_equal(mine->value, whole->value, (size_t)mine->count * sizeof(float));
+        assert_int_equal(mine->layer, whole->layer);
+      }
+      mt_network_destroy(part);
+    }
+    assert_int_equal(seen, mt_network_parameter_count(all));
+    mt_network_destroy(all);
+  }
+}
+
+static void test_start_is_the_published_one(void **state) {
+  (void)state;
+  const mt_internvl config = nn_case_config(true);
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+  mt_network_initialize(network, 1);
+  const mt_parameter *matrix = named(network, "language_model.model.layers.0.mlp.gate_proj.weight");
+  double squares = 0;
+  for (int64_t e = 0; e < matrix->count; e++) squares += pow((double)matrix->value[e], 2);
+  assert_true(fabs(sqrt(squares / (double)matrix->count) - 0.02) < 0.002);
+  assert_true(matrix->decay && matrix->trainable && matrix->gradient != NULL);
+  assert_string_equal(matrix->alias, "model.language_model.layers.0.mlp.gate_proj.weight");
+  const mt_parameter *norm = named(network, "vision_tower.encoder.layer.1.layernorm_after.weight");
+  const mt_parameter *scale = named(network, "vision_tower.encoder.layer.1.lambda_2");
+  assert_true(norm->value[3] == 1.0F && !norm->decay);
+  assert_true(scale->value[3] == 0.1F && !scale->decay);
+  assert_string_equal(named(network, "multi_modal_projector.linear_1.bias")->alias,
+                      "model.multi_modal_projector.linear_1.bias");
+  mt_network_destroy(network);
+}
+
+static void test_tied_head(void **state) {
+  (void)state;
+  static const char embedding[] = "language_model.model.embed_tokens.weight";
+  const mt_internvl config = nn_case_config(true);
+  mt_network *both = make(&config, 4, NN_CASE_LAYERS, true), *last = make(&config, 7, 8, true);
+  assert_null(named(both, "language_model.lm_head.weight"));
+  assert_int_equal(named(both, embedding)->layer, 4);
+  assert_int_equal(mt_network_parameter_count(last), 2); /* the norm and a copy */
+  assert_int_equal(named(last, embedding)->layer, 7);
+  mt_network_destroy(both);
+  mt_network_destroy(last);
+  bool held[NN_CASE_LAYERS] = {0}, trainable[NN_CASE_LAYERS] = {0};
+  held[4] = held[7] = trainable[4] = true;
+  mt_network *network;
+  assert_int_equal(mt_network_create(&config, held, trainable, &failure, &network), MOTET_ERROR_UNSUPPORTED);
+}
+
+/* Bytes counted by hand for a decoder block: every array rounded up to 64 bytes, one header of 64. */
+static void test_saved_bytes_are_exact(void **state) {
+  (void)state;
+  nn_case_batch data;
+  const mt_batch batch = nn_case_fill(&data);
+  const mt_internvl config = nn_case_config(false);
+  const int64_t arrays[] = {90 * 40, 90 * (40 + 2 * 20), 90 * 40, 90 * 4, 90 * 40, 90 * 88};
+  int64_t bytes = 64;
+  for (int i = 0; i < 6; i++) bytes += (arrays[i] * 4 + 63) / 64 * 64;
+  assert_int_equal(mt_network_saved_bytes(&config, NULL, 5, 6, 5, &batch), bytes);
+  assert_int_equal(mt_network_saved_bytes(&config, NULL, 5, 6, -1, &batch), 0);
+  /* A fresh arena holds its first small block for the header and one block of exactly the activations. */
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+  nn_case_weights(network);
+  for (int first = 0; first < NN_CASE_LAYERS; first += 3) {
+    mt_arena *arena = mt_arena_create();
+    mt_arena_array(arena, 1, 1);
+    const size_t empty = mt_arena_bytes(arena);
+    mt_saved *saved;
+    double loss = 0;
+    must(mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, true, first, arena, &failure, &saved,
+                            &loss));
+    const int64_t forecast = mt_network_saved_bytes(&config, NULL, 0, NN_CASE_LAYERS, first, &batch);
+    const int64_t header = 128; /* three numbers and a pointer a layer */
+    if (forecast > 1 << 16) assert_int_equal(mt_arena_bytes(arena) - empty, forecast - header);
+    mt_arena_destroy(arena);
+  }
+  mt_network_destroy(network);
+}
+
+/* Cutting the chain, or keeping nothing, changes no bit; nor does running again. */
+static void test_runs_are_equal_to_the_bit(void **state) {
+  (void)state;
+  nn_case_batch data;
+  const mt_batch batch = nn_case_fill(&data);
+  for (int other = 0; other < 2; other++) {
+    const mt_internvl config = nn_case_config(other);
+    mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+    nn_case_weights(network);
+    double whole = 0, again = 0;
+    must(mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, false, -1, NULL, &failure, NULL,
+                            &whole));
+    must(mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, false, -1, NULL, &failure, NULL,
+                            &again));
+    assert_true(whole == again);
+    assert_true(isfinite(whole) && whole > 1);
+    for (int32_t cut = 1; cut < NN_CASE_LAYERS; cut++) {
+      mt_arena *arena = mt_arena_create();
+      int64_t rows, columns;
+      mt_network_output_shape(&config, cut - 1, &batch, &rows, &columns);
+      float *between = MT_ARENA_NEW(arena, float, rows *columns);
+      mt_saved *first, *second;
+      double parts = 0;
+      must(mt_network_forward(network, 0, cut, &batch, NULL, between, true, 0, arena, &failure, &first, &parts));
+      must(mt_network_forward(network, cut, NN_CASE_LAYERS, &batch, between, NULL, true, cut, arena, &failure,
+                              &second, &parts));
+      assert_true(parts == whole);
+      mt_arena_destroy(arena);
+    }
+    mt_network_destroy(network);
+  }
+}
+
+/* A batch of text runs through a stage that holds the image modules too. */
+static void test_text_steps_over_the_image_modules(void **state) {
+  (void)state;
+  nn_case_batch data;
+  mt_batch batch = nn_case_fill(&data);
+  batch.tiles = 0;
+  batch.pixels = NULL;
+  batch.feature_rows = NULL;
+  const mt_internvl config = nn_case_config(false);
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+  nn_case_weights(network);
+  mt_arena *arena = mt_arena_create();
+  mt_saved *saved;
+  double whole = 0, text = 0;
+  must(
+      mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, true, 0, arena, &failure, &saved, &whole));
+  must(mt_network_backward(network, 0, NN_CASE_LAYERS, 0, &batch, saved, NULL, NULL, &failure));
+  assert_int_equal(mt_network_saved_bytes(&config, NULL, 0, 4, 0, &batch), 64 + 64); /* no activation */
+  must(mt_network_forward(network, 4, NN_CASE_LAYERS, &batch, NULL, NULL, false, -1, NULL, &failure, NULL, &text));
+  assert_true(whole == text);
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(network, i);
+    const bool moved = mt_network_gradient_square_sum(network, i) > 0;
+    assert_int_equal(moved, parameter->layer >= 4);
+  }
+  mt_arena_destroy(arena);
+  mt_network_destroy(network);
+}
+
+static motet_status run(mt_network *network, const mt_batch *batch) {
+  double loss = 0;
+  return mt_network_forward(network, 0, NN_CASE_LAYERS, batch, NULL, NULL, false, -1, NULL, &failure, NULL, &loss);
+}
+
+static void test_wrong_batches_are_refused(void **state) {
+  (void)state;
+  nn_case_batch data;
+  const mt_batch good = nn_case_fill(&data);
+  const mt_internvl config = nn_case_config(false);
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, false);
+  nn_case_weights(network);
+  must(run(network, &good));
+  mt_batch bad = good;
+  bad.pixels = NULL;
+  assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
+  assert_non_null(strstr(failure.text, "pixels"));
+  struct {
+    int32_t *place, value;
+    const char *says;
+  } cases[] = {{&data.ids[20], 75, "token 20 has id 75"},
+               {&data.ids[20], -1, "token 20 has id -1"},
+               {&data.labels[20], 75, "label 75"},
+               {&data.labels[20], -1, "label -1"},
+               {&data.rows[1], 90, "row 90"},
+               {&data.rows[1], data.rows[0], "taken already"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int32_t before = *cases[i].place;
+    *cases[i].place = cases[i].value;
+    assert_int_equal(run(network, &good), MOTET_ERROR_ARGUMENT);
+    if (strstr(failure.text, cases[i].says) == NULL) fail_msg("%s: %s", cases[i].says, failure.text);
+    *cases[i].place = before;
+  }
+  must(run(network, &good));
+  double loss = 0;
+  assert_int_equal(mt_network_forward(network, 5, 6, &good, NULL, NULL, false, -1, NULL, &failure, NULL, &loss),
+                   MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_network_backward(network, 0, 8, 0, &good, NULL, NULL, NULL, &failure), MOTET_ERROR_ARGUMENT);
+  mt_network_destroy(network);
+  mt_network *part = make(&config, 4, 8, false);
+  assert_int_equal(run(part, &good), MOTET_ERROR_ARGUMENT);
+  mt_network_destroy(part);
+}
+
+/* Some steps on one batch: the loss of a model of this size falls well below its start. */
+static void test_training_lowers_the_loss(void **state) {
+  (void)state;
+  nn_case_batch data;
+  const mt_batch batch = nn_case_fill(&data);
+  const mt_internvl config = nn_case_config(false);
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+  mt_network_initialize(network, 1);
+  mt_arena *arena = mt_arena_create();
+  const mt_adamw options = {
+      .learning_rate = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  double first = 0, loss = 0;
+  for (int step = 1; step <= 40; step++) {
+    mt_saved *saved;
+    loss = 0;
+    mt_arena_reset(arena);
+    mt_network_zero_gradients(network);
+    must(mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, true, 0, arena, &failure, &saved,
+                            &loss));
+    must(mt_network_backward(network, 0, NN_CASE_LAYERS, 0, &batch, saved, NULL, NULL, &failure));
+    must(mt_network_adamw(network, &options, step, 1.0, &failure));
+    if (step == 1) first = loss;
+  }
+  assert_true(fabs(first - log(75.0)) < 0.1); /* 60 targets, each as good as drawn at random */
+  assert_true(loss < 0.3 * first);
+  mt_arena_destroy(arena);
+  mt_network_destroy(network);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_start_does_not_depend_on_what_is_held),
+      cmocka_unit_test(test_start_is_the_published_one),
+      cmocka_unit_test(test_tied_head),
+      cmocka_unit_test(test_saved_bytes_are_exact),
+      cmocka_unit_test(test_runs_are_equal_to_the_bit),
+      cmocka_unit_test(test_text_steps_over_the_image_modules),
+      cmocka_unit_test(test_wrong_batches_are_refused),
+      cmocka_unit_test(test_training_lowers_the_loss),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
