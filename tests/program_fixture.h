@@ -95,10 +95,15 @@ static inline mt_derivation *fixture_derive(mt_arena *arena, const fixture_optio
 typedef struct fixture_task {
   mt_event event;
   int32_t rank;
-  int32_t needs[4]; /* tasks, -1: none */
+  int32_t needs[8]; /* tasks, need_count of them */
+  int32_t need_count;
   double seconds, finish;
   bool done;
 } fixture_task;
+
+static inline void fixture_need(fixture_task *task, int32_t needed) {
+  if (needed >= 0 && task->need_count < 8) task->needs[task->need_count++] = needed;
+}
 
 static inline bool fixture_active(const mt_derivation *derivation, int32_t stage, int32_t microbatch) {
   return (derivation->stages[stage].modules & derivation->present[microbatch]) != 0;
@@ -116,18 +121,19 @@ static inline mt_order *fixture_random_order(mt_arena *arena, const mt_derivatio
   for (int32_t s = 0; s < stages; s++)
     for (int32_t m = 0; m < count; m++) {
       const mt_stage *stage = &derivation->stages[s];
-      int32_t at = s * count + m, before = s > 0 ? forward[at - count] : -1;
+      int32_t at = s * count + m;
       if (!fixture_active(derivation, s, m)) continue;
       owner[at] = stage->rank >= 0 ? stage->rank : (int32_t)mt_random_below(random, (uint64_t)derivation->ranks);
       forward[at] = total;
-      tasks[total++] = (fixture_task){.event = {.kind = MOTET_FWD, .stage = s, .microbatch = m},
-                                      .rank = owner[at],
-                                      .needs = {before, -1, -1, -1}};
+      tasks[total++] = (fixture_task){.event = {.kind = MOTET_FWD, .stage = s, .microbatch = m}, .rank = owner[at]};
+      for (int32_t e = 0; e < derivation->edge_count; e++)
+        if (derivation->edges[e].to == s)
+          fixture_need(&tasks[forward[at]], forward[derivation->edges[e].from * count + m]);
     }
   for (int32_t s = stages - 1; s >= 0; s--)
     for (int32_t m = 0; m < count; m++) {
       const mt_stage *stage = &derivation->stages[s];
-      int32_t at = s * count + m, after = s + 1 < stages ? backward[at + count] : -1;
+      int32_t at = s * count + m;
       if (forward[at] < 0 || stage->gate == MT_GATE_NONE) continue;
       bool halves = stage->gate != MT_GATE_INPUT && split;
       backward[at] = total;
@@ -136,11 +142,16 @@ static inline mt_order *fixture_random_order(mt_arena *arena, const mt_derivatio
                                    .stage = s,
                                    .microbatch = m},
                          .rank = owner[at],
-                         .needs = {forward[at], after, -1, -1}};
+                         .needs = {forward[at]},
+                         .need_count = 1};
+      for (int32_t e = 0; e < derivation->edge_count; e++)
+        if (derivation->edges[e].from == s)
+          fixture_need(&tasks[backward[at]], backward[derivation->edges[e].to * count + m]);
       if (!halves) continue;
       tasks[total++] = (fixture_task){.event = {.kind = MOTET_BWD_W, .stage = s, .microbatch = m},
                                       .rank = owner[at],
-                                      .needs = {backward[at], -1, -1, -1}};
+                                      .needs = {backward[at]},
+                                      .need_count = 1};
     }
   mt_order *order = MT_ARENA_NEW(arena, mt_order, 1);
   order->begin = MT_ARENA_NEW(arena, int64_t, derivation->ranks + 1);
@@ -154,14 +165,13 @@ static inline mt_order *fixture_random_order(mt_arena *arena, const mt_derivatio
     int32_t choices = 0;
     for (int32_t t = 0; t < total; t++) {
       bool good = !tasks[t].done;
-      for (int n = 0; n < 4; n++) good = good && (tasks[t].needs[n] < 0 || tasks[tasks[t].needs[n]].done);
+      for (int n = 0; n < tasks[t].need_count; n++) good = good && tasks[tasks[t].needs[n]].done;
       if (good) ready[choices++] = t;
     }
     int32_t t = ready[mt_random_below(random, (uint64_t)choices)];
     start[t] = free_at[tasks[t].rank];
-    for (int n = 0; n < 4; n++)
-      if (tasks[t].needs[n] >= 0 && tasks[tasks[t].needs[n]].finish > start[t])
-        start[t] = tasks[tasks[t].needs[n]].finish;
+    for (int n = 0; n < tasks[t].need_count; n++)
+      if (tasks[tasks[t].needs[n]].finish > start[t]) start[t] = tasks[tasks[t].needs[n]].finish;
     tasks[t].seconds = (double)mt_random_below(random, 4);
     free_at[tasks[t].rank] = tasks[t].finish = start[t] + tasks[t].seconds;
     tasks[t].done = true;
@@ -185,14 +195,14 @@ static inline mt_order *fixture_random_order(mt_arena *arena, const mt_derivatio
 /* ---- A machine that runs programs ----
  *
  * Rendezvous without buffers: the k-th SEND of a channel meets its k-th RECV; a WAIT blocks until both are posted.
- * Collectives block until all members stand at the same one. Returns NULL, or what went wrong (in `text`). */
+ * Collectives block until all members stand at the same one. */
 
 typedef struct fixture_channel {
   int32_t *sends, *receives; /* buffers in posting order */
   int32_t send_count, receive_count;
 } fixture_channel;
 
-enum { FIXTURE_POSTED = 1, FIXTURE_WAITED = 2, FIXTURE_PRODUCED = 4 };
+enum { FIXTURE_POSTED = 1, FIXTURE_WAITED = 2 };
 
 typedef struct fixture_machine {
   const motet_program *program;
@@ -200,7 +210,6 @@ typedef struct fixture_machine {
   fixture_channel *channels; /* [ranks * ranks] (source, destination) */
   uint8_t *sent, *received;  /* [buffers] FIXTURE_* */
   uint8_t *held;             /* (ranks, stages, microbatches): bit 0 output, bit 1 gradient of its input */
-  char *text;
 } fixture_machine;
 
 static inline uint8_t *fixture_held(fixture_machine *machine, int32_t rank, int32_t stage, int32_t microbatch) {
@@ -218,9 +227,12 @@ static inline bool fixture_program_active(const motet_program *program, int32_t 
   return false;
 }
 
+/* Whether the stage or one before it has a trainable layer. */
 static inline bool fixture_trains_up_to(const motet_program *program, int32_t stage) {
-  for (int32_t layer = 0; layer < program->stages[stage].layer_end; layer++) /* chains alone */
+  for (int32_t layer = program->stages[stage].layer_begin; layer < program->stages[stage].layer_end; layer++)
     if (program->layer_trainable[layer]) return true;
+  for (int32_t e = 0; e < program->edge_count; e++)
+    if (program->edges[e].to == stage && fixture_trains_up_to(program, program->edges[e].from)) return true;
   return false;
 }
 

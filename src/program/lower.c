@@ -84,10 +84,9 @@ static motet_status lower_classes(assembly *this, const mt_lower_options *option
   return MOTET_OK;
 }
 
+/* The shared weight is the last layer's of the second stage: the head's. */
 static bool tie_trains(const motet_program *program, const motet_tie *tie) {
-  /* The shared weight is the first layer of one stage or another's last: trainable where either is marked. */
-  return program->layer_trainable[program->stages[tie->first_stage].layer_begin] ||
-         program->layer_trainable[program->stages[tie->second_stage].layer_end - 1];
+  return program->layer_trainable[program->stages[tie->second_stage].layer_end - 1];
 }
 
 static int compare_ranks(const void *left, const void *right) {

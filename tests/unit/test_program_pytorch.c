@@ -102,6 +102,9 @@ static void test_published_orders_run(void **state) {
     motet_program *program = read_file(i < PUBLISHED ? name : more[i - PUBLISHED], MOTET_PLACEMENT_AUTO);
     const char *wrong = fixture_run(arena, program, &random);
     if (wrong != NULL) fail_msg("%s: %s", name, wrong);
+    const motet_verify_options options = {0};
+    motet_error error = {0};
+    if (motet_verify(program, &options, &error, NULL) != MOTET_OK) fail_msg("%s: %s", name, error.text);
     motet_program_destroy(program);
     mt_arena_destroy(arena);
   }
