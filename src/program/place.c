@@ -11,7 +11,9 @@
 
 #include <math.h>
 
-enum { CAUSAL_STEPS_MAX = 1 << 27 };
+/* What events imply through other ranks takes a walk over all events for each receiver; beyond this many steps in
+ * all, senders wait at the end. */
+enum { CAUSAL_STEPS_MAX = 1 << 26 };
 
 static int32_t begin_slot(const mt_lowering *lowering, int32_t rank) {
   return (int32_t)lowering->order->begin[rank] + rank;
@@ -89,6 +91,65 @@ static void place_waits_by_time(mt_lowering *lowering) {
   }
 }
 
+/* What one sender has sent and not waited for, by receiver, and what it has heard from there since. */
+typedef struct pending {
+  int32_t *head, *tail; /* [P] transfers, -1: none */
+  int32_t *next;        /* [transfers] */
+  int32_t *heard;       /* [P] last event of that rank whose result has arrived; -1: none has */
+} pending;
+
+static void send_pending(const mt_lowering *lowering, pending *this, int32_t transfer) {
+  int32_t receiver = lowering->transfers[transfer].receiver;
+  this->next[transfer] = -1;
+  if (this->head[receiver] < 0)
+    this->head[receiver] = transfer;
+  else
+    this->next[this->tail[receiver]] = transfer;
+  this->tail[receiver] = transfer;
+}
+
+/* What arrives before an event tells that the ranks it comes from have consumed what they ran earlier. */
+static void hear(const mt_lowering *lowering, pending *this, int32_t event) {
+  for (int32_t i = lowering->arrival_begin[event]; i < lowering->arrival_begin[event + 1]; i++) {
+    const mt_transfer *arrival = &lowering->transfers[lowering->arrivals[i]];
+    int32_t other = arrival->sender;
+    if (arrival->producer > this->heard[other]) this->heard[other] = arrival->producer;
+    for (int32_t t = this->head[other]; t >= 0; t = this->head[other]) {
+      if (lowering->transfers[t].consumer > this->heard[other]) break;
+      lowering->transfers[t].wait_slot = mt_event_slot(lowering, event);
+      this->head[other] = this->next[t];
+    }
+  }
+}
+
+/* Waits before the first event whose own input comes from the receiver and was made there behind the consumer. What
+ * the receiver never answers stays at slot -1 if nothing at all comes back from it, and else goes to the end. */
+static motet_status place_waits_by_answer(mt_lowering *lowering, motet_error *error) {
+  const mt_order *order = lowering->order;
+  int32_t ranks = lowering->derivation->ranks;
+  pending this = {.head = MT_ARENA_NEW(lowering->arena, int32_t, ranks),
+                  .tail = MT_ARENA_NEW(lowering->arena, int32_t, ranks),
+                  .next = MT_ARENA_NEW(lowering->arena, int32_t, lowering->transfer_count),
+                  .heard = MT_ARENA_NEW(lowering->arena, int32_t, ranks)};
+  if (this.head == NULL || this.tail == NULL || this.next == NULL || this.heard == NULL)
+    return mt_error_memory(error, (unsigned long long)lowering->transfer_count * 4, "waits of senders");
+  int32_t sent = 0; /* transfers stand in the order of their sending, each rank's carried ones first */
+  for (int32_t rank = 0; rank < ranks; rank++) {
+    for (int32_t other = 0; other < ranks; other++) this.head[other] = this.heard[other] = -1;
+    for (int32_t e = (int32_t)order->begin[rank]; e <= order->begin[rank + 1]; e++) {
+      if (e < order->begin[rank + 1]) hear(lowering, &this, e);
+      for (; sent < lowering->transfer_count && lowering->transfers[sent].sender == rank &&
+             lowering->transfers[sent].producer <= e;
+           sent++)
+        send_pending(lowering, &this, sent);
+    }
+    for (int32_t other = 0; other < ranks; other++)
+      for (int32_t t = this.head[other]; t >= 0; t = this.next[t])
+        lowering->transfers[t].wait_slot = this.heard[other] < 0 ? -1 : end_slot(lowering, rank);
+  }
+  return MOTET_OK;
+}
+
 /* For each event, the last event of one rank that must have run before it (or is it). */
 static void last_known(const mt_lowering *lowering, int32_t rank, double *known) {
   const mt_order *order = lowering->order;
@@ -108,23 +169,28 @@ static void last_known(const mt_lowering *lowering, int32_t rank, double *known)
   }
 }
 
+/* The rest, by what reaches the sender through other ranks: features of frozen encoders, which nobody answers. */
 static motet_status place_waits_by_cause(mt_lowering *lowering, motet_error *error) {
+  motet_status status = place_waits_by_answer(lowering, error);
+  if (status != MOTET_OK) return status;
   int32_t ranks = lowering->derivation->ranks;
   double *known = MT_ARENA_NEW(lowering->arena, double, lowering->event_count);
-  int32_t *receiver_begin = MT_ARENA_NEW(lowering->arena, int32_t, ranks + 2);
-  int32_t *by_receiver = MT_ARENA_NEW(lowering->arena, int32_t, lowering->transfer_count);
-  if (known == NULL || receiver_begin == NULL || by_receiver == NULL)
+  bool *asked = MT_ARENA_NEW(lowering->arena, bool, ranks);
+  if (known == NULL || asked == NULL)
     return mt_error_memory(error, (unsigned long long)lowering->event_count * 8, "what events imply");
-  for (int32_t t = 0; t < lowering->transfer_count; t++) receiver_begin[lowering->transfers[t].receiver + 2]++;
-  for (int32_t rank = 0; rank < ranks; rank++) receiver_begin[rank + 2] += receiver_begin[rank + 1];
   for (int32_t t = 0; t < lowering->transfer_count; t++)
-    by_receiver[receiver_begin[lowering->transfers[t].receiver + 1]++] = t;
+    if (lowering->transfers[t].wait_slot < 0) asked[lowering->transfers[t].receiver] = true;
+  int64_t steps = 0;
   for (int32_t rank = 0; rank < ranks; rank++) {
-    if (receiver_begin[rank] == receiver_begin[rank + 1]) continue;
-    last_known(lowering, rank, known);
-    for (int32_t i = receiver_begin[rank]; i < receiver_begin[rank + 1]; i++) {
-      mt_transfer *transfer = &lowering->transfers[by_receiver[i]];
-      transfer->wait_slot = first_reaching(lowering, transfer, known, transfer->consumer);
+    if (!asked[rank]) continue;
+    steps += lowering->event_count;
+    bool cheap = steps <= CAUSAL_STEPS_MAX;
+    if (cheap) last_known(lowering, rank, known);
+    for (int32_t t = 0; t < lowering->transfer_count; t++) {
+      mt_transfer *transfer = &lowering->transfers[t];
+      if (transfer->receiver != rank || transfer->wait_slot >= 0) continue;
+      transfer->wait_slot = cheap ? first_reaching(lowering, transfer, known, transfer->consumer)
+                                  : end_slot(lowering, transfer->sender);
     }
   }
   return MOTET_OK;
@@ -137,9 +203,7 @@ motet_status mt_lowering_place(mt_lowering *lowering, motet_error *error) {
     place_waits_by_time(lowering);
     return MOTET_OK;
   }
-  /* What events imply takes events x ranks steps; an order too large for that waits at the end. */
-  if (lowering->runs && (int64_t)lowering->event_count * lowering->derivation->ranks <= CAUSAL_STEPS_MAX)
-    return place_waits_by_cause(lowering, error);
+  if (lowering->runs) return place_waits_by_cause(lowering, error);
   for (int32_t t = 0; t < lowering->transfer_count; t++)
     lowering->transfers[t].wait_slot = end_slot(lowering, lowering->transfers[t].sender);
   return MOTET_OK;
