@@ -98,3 +98,9 @@ char *mt_arena_format(mt_arena *arena, const char *format, ...) {
 }
 
 size_t mt_arena_bytes(const mt_arena *arena) { return arena->held; }
+
+size_t mt_arena_used(const mt_arena *arena) {
+  size_t used = 0;
+  for (const block *chunk = arena->newest; chunk != NULL; chunk = chunk->next) used += chunk->used;
+  return used;
+}

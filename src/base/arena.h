@@ -31,6 +31,9 @@ char *mt_arena_format(mt_arena *arena, const char *format, ...) __attribute__((f
 /** Bytes that the arena holds from the system. */
 size_t mt_arena_bytes(const mt_arena *arena);
 
+/** Bytes taken from the arena since it was created or reset. */
+size_t mt_arena_used(const mt_arena *arena);
+
 #define MT_ARENA_NEW(arena, type, count) ((type *)mt_arena_array((arena), (size_t)(count), sizeof(type)))
 
 #endif

@@ -1,0 +1,79 @@
+#include "train/board.h"
+
+#include "motet/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct mt_board {
+  int32_t ranks;
+  size_t bytes;
+  struct content {
+    atomic_int reported;
+    char padding[60];
+    mt_board_place places[];
+  } * content;
+};
+
+motet_status mt_board_open(const char *path, int32_t ranks, motet_error *error, mt_board **out) {
+  size_t bytes = sizeof(struct content) + (size_t)ranks * sizeof(mt_board_place);
+  mt_board *board = calloc(1, sizeof *board);
+  if (board == NULL) return mt_error_memory(error, sizeof *board, "the board");
+  void *memory = MAP_FAILED;
+  int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) {
+    motet_status status =
+        mt_error_set(error, MOTET_ERROR_IO, "the ranks' board '%s' cannot be made: %s", path, strerror(errno));
+    mt_error_place(error, path, 0);
+    if (file >= 0) close(file);
+    free(board);
+    return status;
+  }
+  close(file);
+  *board = (mt_board){.ranks = ranks, .bytes = bytes, .content = memory};
+  *out = board;
+  return MOTET_OK;
+}
+
+void mt_board_close(mt_board *board) {
+  if (board == NULL) return;
+  munmap(board->content, board->bytes);
+  free(board);
+}
+
+mt_board_place *mt_board_at(mt_board *board, int32_t rank) { return &board->content->places[rank]; }
+int32_t mt_board_ranks(const mt_board *board) { return board->ranks; }
+
+bool mt_board_claim_report(mt_board *board) { return atomic_exchange(&board->content->reported, 1) == 0; }
+bool mt_board_reported(const mt_board *board) { return atomic_load(&board->content->reported) != 0; }
+
+int32_t mt_board_victim(mt_board *board) {
+  for (int32_t rank = 0; rank < board->ranks; rank++) {
+    int32_t state = mt_board_at(board, rank)->state;
+    if (state == MT_BOARD_STARTED || state == MT_BOARD_RUNNING || state == MT_BOARD_SAVING) return rank;
+  }
+  return -1;
+}
+
+void mt_board_describe(mt_board *board, int32_t rank, char *text, size_t size) {
+  const mt_board_place *place = mt_board_at(board, rank);
+  const char *kind = motet_instruction_name(place->kind);
+  if (place->state == MT_BOARD_SAVING)
+    snprintf(text, size, "rank %d was saving a checkpoint at step %lld", (int)rank, (long long)place->step);
+  else if (place->state != MT_BOARD_RUNNING || kind == NULL)
+    snprintf(text, size, "rank %d was between steps (step %lld)", (int)rank, (long long)place->step);
+  else if (place->microbatch >= 0)
+    snprintf(text, size, "rank %d was at instruction %lld of step %lld (%s of %.48s, microbatch %d)", (int)rank,
+             (long long)place->instruction, (long long)place->step, kind, place->region, (int)place->microbatch);
+  else
+    snprintf(text, size, "rank %d was at instruction %lld of step %lld (%s)", (int)rank,
+             (long long)place->instruction, (long long)place->step, kind);
+}

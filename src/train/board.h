@@ -1,0 +1,52 @@
+/** @file
+ * A board on which every rank of this machine notes what it is at, in shared memory: when a rank is killed and can
+ * say nothing any more, whoever started the ranks reads there where it was.
+ */
+#ifndef MT_TRAIN_BOARD_H
+#define MT_TRAIN_BOARD_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum mt_board_state {
+  MT_BOARD_ABSENT, /* has not begun */
+  MT_BOARD_STARTED,
+  MT_BOARD_RUNNING, /* in instruction `instruction` */
+  MT_BOARD_SAVING,
+  MT_BOARD_FINISHED, /* came to its end, good or bad, on its own */
+  MT_BOARD_STOPPED   /* was asked to end by a signal */
+} mt_board_state;
+
+/** One rank's place. */
+typedef struct mt_board_place {
+  int32_t state; /* mt_board_state */
+  int32_t process;
+  int64_t step, instruction;
+  int32_t kind; /* motet_instruction_kind, -1 between instructions */
+  int32_t microbatch;
+  char region[48];
+} mt_board_place;
+
+typedef struct mt_board mt_board;
+
+/** Makes the file of a board for @p ranks at @p path, or opens what is there. */
+motet_status mt_board_open(const char *path, int32_t ranks, motet_error *error, mt_board **board);
+void mt_board_close(mt_board *board);
+
+mt_board_place *mt_board_at(mt_board *board, int32_t rank);
+int32_t mt_board_ranks(const mt_board *board);
+
+/** Set by the first rank that reports a failure; says whether it was the first. */
+bool mt_board_claim_report(mt_board *board);
+bool mt_board_reported(const mt_board *board);
+
+/** The rank that ended without saying so, or -1: the one that was killed. */
+int32_t mt_board_victim(mt_board *board);
+
+/** "rank 1 was at instruction 17 of step 3 (FWD of vision, microbatch 4)". */
+void mt_board_describe(mt_board *board, int32_t rank, char *text, size_t size);
+
+#endif

@@ -1,0 +1,151 @@
+#include "train/costs.h"
+
+#include "base/text.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double OPERATIONS_PER_SECOND = 50e9;
+
+static const char *const kind_names[MT_LAYER_KINDS] = {
+    [MT_INTERNVL_VISION_EMBED] = "vision_embedding", [MT_INTERNVL_VISION_BLOCK] = "vision_block",
+    [MT_INTERNVL_PROJECTOR] = "projector",           [MT_INTERNVL_TOKEN_EMBED] = "token_embedding",
+    [MT_INTERNVL_DECODER_BLOCK] = "decoder_block",   [MT_INTERNVL_HEAD] = "head",
+};
+static const char *const pass_names[MT_PASSES] = {"forward", "backward", "backward_x", "backward_w"};
+static const char *const feature_names[MT_COST_FEATURES] = {"fixed", "token", "tile", "area"};
+
+const char *mt_layer_kind_name(mt_internvl_kind kind) { return kind_names[kind]; }
+
+void mt_cost_features(const mt_batch *batch, double features[MT_COST_FEATURES]) {
+  double area = 0;
+  for (int32_t s = 0; s < batch->segments; s++) {
+    double tokens = batch->segment_begin[s + 1] - batch->segment_begin[s];
+    area += tokens * tokens;
+  }
+  features[MT_COST_FIXED] = 1;
+  features[MT_COST_TOKENS] = batch->tokens;
+  features[MT_COST_TILES] = batch->tiles;
+  features[MT_COST_AREA] = area;
+}
+
+double mt_layer_seconds(const mt_layer_costs *costs, mt_internvl_kind kind, mt_layer_pass pass,
+                        const double features[MT_COST_FEATURES]) {
+  double seconds = 0;
+  for (int i = 0; i < MT_COST_FEATURES; i++) seconds += costs->seconds[kind][pass][i] * features[i];
+  return seconds;
+}
+
+/** Forward operations; the two halves of a backward have as many each. */
+static void set_operations(mt_layer_costs *costs, mt_internvl_kind kind, mt_cost_feature feature,
+                           double operations) {
+  static const double times[MT_PASSES] = {1, 2, 1, 1};
+  for (int pass = 0; pass < MT_PASSES; pass++)
+    costs->seconds[kind][pass][feature] = times[pass] * operations / OPERATIONS_PER_SECOND;
+}
+
+void mt_layer_costs_from_operations(const mt_internvl *config, mt_layer_costs *costs) {
+  const mt_internvl_vision *vision = &config->vision;
+  const mt_internvl_decoder *decoder = &config->decoder;
+  *costs = (mt_layer_costs){.link = {.latency_seconds = 5e-6, .bytes_per_second = 5e9}};
+  double patches = pow((double)(vision->image_size / vision->patch_size), 2), rows = patches + 1;
+  double hidden = vision->hidden,
+         features = hidden / ((double)config->downsample_ratio * (double)config->downsample_ratio);
+  set_operations(costs, MT_INTERNVL_VISION_EMBED, MT_COST_TILES,
+                 2 * patches * hidden * vision->channels * vision->patch_size * vision->patch_size);
+  set_operations(costs, MT_INTERNVL_VISION_BLOCK, MT_COST_TILES,
+                 rows * (8 * hidden * hidden + 4 * hidden * vision->intermediate) + 4 * rows * rows * hidden);
+  set_operations(costs, MT_INTERNVL_PROJECTOR, MT_COST_TILES,
+                 2 * config->tokens_per_tile *
+                     (features * decoder->hidden + (double)decoder->hidden * decoder->hidden));
+  double width = decoder->hidden, heads = (double)decoder->heads * decoder->head_dim;
+  double key_values = (double)decoder->kv_heads * decoder->head_dim;
+  set_operations(costs, MT_INTERNVL_TOKEN_EMBED, MT_COST_TOKENS, 2 * width);
+  set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_TOKENS,
+                 2 * width * (2 * heads + 2 * key_values) + 6 * width * decoder->intermediate);
+  set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_AREA, 2 * heads); /* causal: half of 4 */
+  set_operations(costs, MT_INTERNVL_HEAD, MT_COST_TOKENS, 2 * width * decoder->vocabulary);
+  costs->optimizer_seconds_per_parameter = 12 / OPERATIONS_PER_SECOND;
+}
+
+static motet_status missing(const char *path, const char *key, motet_error *error) {
+  motet_status status = mt_error_set(
+      error, MOTET_ERROR_PARSE, "the profile has no '%s' that is a number >= 0; `motet profile` writes it", key);
+  mt_error_place(error, path, 0);
+  mt_error_key(error, key);
+  return status;
+}
+
+static bool read_number(const json_t *object, const char *key, double *number) {
+  const json_t *value = json_object_get(object, key);
+  if (!json_is_number(value)) return false;
+  *number = json_number_value(value);
+  return isfinite(*number) && *number >= 0;
+}
+
+static motet_status read_kind(const json_t *kinds, int kind, const char *path, motet_error *error,
+                              mt_layer_costs *costs) {
+  const json_t *passes = json_object_get(kinds, kind_names[kind]);
+  for (int pass = 0; pass < MT_PASSES; pass++) {
+    const json_t *features = json_object_get(passes, pass_names[pass]);
+    for (int i = 0; i < MT_COST_FEATURES; i++) {
+      char key[64];
+      snprintf(key, sizeof key, "kinds.%s.%s.%s", kind_names[kind], pass_names[pass], feature_names[i]);
+      if (!read_number(features, feature_names[i], &costs->seconds[kind][pass][i]))
+        return missing(path, key, error);
+    }
+  }
+  return MOTET_OK;
+}
+
+motet_status mt_layer_costs_read(const char *path, motet_error *error, mt_layer_costs *costs) {
+  char *text;
+  size_t bytes;
+  motet_status status = mt_file_read(path, error, &text, &bytes);
+  if (status != MOTET_OK) return status;
+  json_error_t problem;
+  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+  free(text);
+  if (root == NULL) {
+    mt_error_set(error, MOTET_ERROR_PARSE, "this is not JSON: %s", problem.text);
+    mt_error_place(error, path, problem.line);
+    return MOTET_ERROR_PARSE;
+  }
+  *costs = (mt_layer_costs){.measured = true};
+  const json_t *link = json_object_get(root, "link"), *kinds = json_object_get(root, "kinds");
+  if (!read_number(root, "optimizer_seconds_per_parameter", &costs->optimizer_seconds_per_parameter))
+    status = missing(path, "optimizer_seconds_per_parameter", error);
+  else if (!read_number(link, "latency_seconds", &costs->link.latency_seconds))
+    status = missing(path, "link.latency_seconds", error);
+  else if (!read_number(link, "bytes_per_second", &costs->link.bytes_per_second))
+    status = missing(path, "link.bytes_per_second", error);
+  for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS && status == MOTET_OK; kind++)
+    status = read_kind(kinds, kind, path, error, costs);
+  json_decref(root);
+  return status;
+}
+
+motet_status mt_layer_costs_write(const mt_layer_costs *costs, const char *path, motet_error *error) {
+  mt_text text = {0};
+  mt_text_append(&text, "{\n  \"format\": \"motet-profile-1\",\n  \"optimizer_seconds_per_parameter\": %.9g,\n",
+                 costs->optimizer_seconds_per_parameter);
+  mt_text_append(&text, "  \"link\": {\"latency_seconds\": %.9g, \"bytes_per_second\": %.9g},\n  \"kinds\": {",
+                 costs->link.latency_seconds, costs->link.bytes_per_second);
+  for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS; kind++) {
+    mt_text_append(&text, "%s\n    \"%s\": {", kind > MT_INTERNVL_VISION_EMBED ? "," : "", kind_names[kind]);
+    for (int pass = 0; pass < MT_PASSES; pass++) {
+      mt_text_append(&text, "%s\n      \"%s\": {", pass > 0 ? "," : "", pass_names[pass]);
+      for (int i = 0; i < MT_COST_FEATURES; i++)
+        mt_text_append(&text, "%s\"%s\": %.9g", i > 0 ? ", " : "", feature_names[i], costs->seconds[kind][pass][i]);
+      mt_text_append(&text, "}");
+    }
+    mt_text_append(&text, "\n    }");
+  }
+  mt_text_append(&text, "\n  }\n}\n");
+  motet_status status = text.failed ? mt_error_memory(error, text.length, "the profile")
+                                    : mt_file_write(path, text.data, text.length, error);
+  mt_text_free(&text);
+  return status;
+}

@@ -1,0 +1,67 @@
+/** @file
+ * The interpreter: walks one rank's instruction list and does what it says. It knows instructions, buffers and
+ * groups; what a region is called and which schedule made the list is not its business.
+ */
+#ifndef MT_TRAIN_INTERPRETER_H
+#define MT_TRAIN_INTERPRETER_H
+
+#include "comm/transport.h"
+#include "motet/program.h"
+#include "nn/network.h"
+#include "train/board.h"
+
+/** Where microbatches come from. */
+typedef struct mt_batch_source {
+  void *context;
+  /** The shapes of program microbatch @p microbatch, of the next step's with @p next; without data. The arrays stay
+   * valid until the end of the step that the microbatch belongs to. */
+  motet_status (*shape)(void *context, bool next, int32_t microbatch, motet_error *error, mt_batch *batch);
+  /** Adds what @p inputs (MOTET_INPUT_*) asks for to @p batch; memory from @p arena. */
+  motet_status (*load)(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
+                       motet_error *error, mt_batch *batch);
+} mt_batch_source;
+
+typedef struct mt_interpreter_options {
+  const mt_internvl *config;
+  mt_network *network;
+  mt_transport *transport;
+  mt_board_place *place; /* this rank's, or NULL */
+} mt_interpreter_options;
+
+/** One step. */
+typedef struct mt_step {
+  const motet_program *program;
+  const mt_batch_source *source;
+  int64_t number;     /* optimizer step, from 1 */
+  mt_adamw optimizer; /* with the step's learning rate */
+  double clip_norm;   /* 0: none */
+  /* What STEP_END adds up over its group: on return the sums. The first microbatch_count entries are the losses of
+     the program's microbatches and are written here; the others are the caller's. */
+  double *sums;
+  int32_t sum_count;
+} mt_step;
+
+typedef struct mt_step_result {
+  double gradient_norm; /* of all gradients, before clipping; 0 on ranks without OPTIM */
+  int64_t peak_bytes;   /* most bytes of activations, gradients of activations and saved values at once */
+  const double *start;  /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
+  const double *finish;
+} mt_step_result;
+
+typedef struct mt_interpreter mt_interpreter;
+
+motet_status mt_interpreter_create(const mt_interpreter_options *options, motet_error *error,
+                                   mt_interpreter **interpreter);
+void mt_interpreter_destroy(mt_interpreter *interpreter);
+
+/**
+ * Runs the transport's rank's list of a verified program. Errors carry rank, instruction and microbatch, and their
+ * text says what the instruction was. After an error the interpreter can only be destroyed.
+ */
+motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step, motet_error *error,
+                                mt_step_result *result);
+
+/** Seconds on the clock of mt_step_result. */
+double mt_interpreter_clock(void);
+
+#endif

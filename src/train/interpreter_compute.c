@@ -1,0 +1,187 @@
+/* Compute: loads, forward and backward of (stage, microbatch). */
+#include "train/interpreter_state.h"
+
+#include <string.h>
+
+static motet_status bytes_of(int64_t rows, int64_t columns, motet_error *error, int64_t *bytes) {
+  int64_t count;
+  *bytes = 0;
+  if (__builtin_mul_overflow(rows, columns, &count) || __builtin_mul_overflow(count, (int64_t)sizeof(float), bytes))
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "an activation of %lld x %lld is too large", (long long)rows,
+                        (long long)columns);
+  return MOTET_OK;
+}
+
+/** Bytes of the activation that leaves the stage. An empty stage passes on what enters it. */
+static motet_status output_bytes(const mt_interpreter *interpreter, int32_t stage, const mt_batch *batch,
+                                 motet_error *error, int64_t *bytes) {
+  const motet_program *program = interpreter->program;
+  int64_t rows = 0, columns = 0;
+  if (program->stages[stage].layer_end > 0)
+    mt_network_output_shape(interpreter->options.config, program->stages[stage].layer_end - 1, batch, &rows,
+                            &columns);
+  return bytes_of(rows, columns, error, bytes);
+}
+
+motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                 motet_error *error) {
+  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+  mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
+  uint32_t wanted = interpreter->program->stages[instruction->stage].inputs & ~input->loaded;
+  if (wanted == 0) return MOTET_OK;
+  if (input->arena == NULL) input->arena = mt_pool_arena_take(interpreter->pool, 0);
+  if (input->arena == NULL) return mt_error_memory(error, 0, "a microbatch's inputs");
+  const mt_batch_source *source = interpreter->step->source;
+  motet_status status =
+      source->load(source->context, next, instruction->microbatch, wanted, input->arena, error, &input->batch);
+  if (status == MOTET_OK) input->loaded |= wanted;
+  return status;
+}
+
+/** One instruction less that reads the microbatch's inputs. */
+static void release_input(mt_interpreter *interpreter, mt_input *input) {
+  if (--input->uses > 0 || input->arena == NULL) return;
+  mt_pool_arena_give(interpreter->pool, input->arena);
+  input->arena = NULL;
+  input->loaded = 0;
+}
+
+static void release_kept(mt_interpreter *interpreter, mt_kept *kept) {
+  mt_pool_arena_give(interpreter->pool, kept->arena);
+  *kept = (mt_kept){0};
+}
+
+/** The activation that enters the stage, NULL where it has none. */
+static motet_status find_input(mt_interpreter *interpreter, const motet_instruction *instruction,
+                               motet_error *error, mt_value **value, int32_t *edge) {
+  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+  int32_t m = instruction->microbatch;
+  *value = NULL;
+  *edge = -1;
+  if ((instruction->flags & MOTET_FLAG_NEXT) != 0) return MOTET_OK;
+  for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
+    int32_t candidate = interpreter->in_edges[k], from = interpreter->program->edges[candidate].from;
+    if (!mt_interpreter_active(interpreter, from, m)) continue;
+    if (*edge >= 0)
+      return mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "the runtime's layers take one input, not several");
+    mt_value *received = &interpreter->received[mt_interpreter_cell(interpreter, candidate, m)];
+    *value = received->data != NULL ? received : &interpreter->outputs[mt_interpreter_cell(interpreter, from, m)];
+    *edge = candidate;
+    if ((*value)->data == NULL)
+      return mt_error_set(error, MOTET_ERROR_FAILED, "the output of stage %d has not arrived", (int)from);
+  }
+  return MOTET_OK;
+}
+
+static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction, mt_input *input,
+                                const float *entering, float *leaving, motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  bool keep = first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0;
+  int64_t forecast =
+      keep ? mt_network_saved_bytes(interpreter->options.config, interpreter->trainable, place->layer_begin,
+                                    place->layer_end, first_trainable, &input->batch)
+           : 0;
+  mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast)};
+  if (kept.arena == NULL) return mt_error_memory(error, (unsigned long long)forecast, "saved activations");
+  double *loss = &interpreter->step->sums[instruction->microbatch];
+  motet_status status =
+      mt_network_forward(interpreter->options.network, place->layer_begin, place->layer_end, &input->batch,
+                         entering, leaving, keep, first_trainable, kept.arena, error, &kept.saved, loss);
+  mt_pool_arena_count(interpreter->pool, kept.arena);
+  if (status == MOTET_OK && keep)
+    interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)] = kept;
+  else
+    release_kept(interpreter, &kept);
+  return status;
+}
+
+motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                    motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+  mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
+  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch), bytes;
+  mt_value *entering, *leaving = next ? &interpreter->next_outputs[cell] : &interpreter->outputs[cell];
+  int32_t edge;
+  motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
+  if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);
+  if (status != MOTET_OK) return status;
+  /* Behind the head nothing leaves a stage, and stages without layers pass that nothing on. */
+  float *output = mt_pool_take(interpreter->pool, bytes);
+  if (output == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
+  if (place->layer_begin == place->layer_end) {
+    if (entering != NULL) memcpy(output, entering->data, (size_t)bytes);
+  } else {
+    status = run_forward(interpreter, instruction, input, entering != NULL ? entering->data : NULL,
+                         bytes > 0 ? output : NULL, error);
+  }
+  if (entering != NULL) mt_interpreter_release(interpreter, entering);
+  release_input(interpreter, input);
+  leaving->data = output;
+  if (leaving->uses == 0) {
+    mt_pool_give(interpreter->pool, output);
+    leaving->data = NULL;
+  }
+  return status;
+}
+
+/** Makes room for the gradient of the activation that entered the stage, where it is wanted. */
+static motet_status make_input_gradient(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                        const mt_batch *batch, motet_error *error, mt_value **gradient) {
+  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+  const motet_program *program = interpreter->program;
+  *gradient = NULL;
+  if (!stage->sends_gradient) return MOTET_OK;
+  for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
+    int32_t edge = interpreter->in_edges[k], from = program->edges[edge].from;
+    mt_value *value = &interpreter->gradients[mt_interpreter_cell(interpreter, edge, instruction->microbatch)];
+    if (!mt_interpreter_active(interpreter, from, instruction->microbatch) || value->uses == 0) continue;
+    int64_t bytes;
+    motet_status status = output_bytes(interpreter, from, batch, error, &bytes);
+    if (status != MOTET_OK) return status;
+    value->data = mt_pool_take(interpreter->pool, bytes);
+    if (value->data == NULL) return mt_error_memory(error, (unsigned long long)bytes, "a gradient");
+    *gradient = value;
+  }
+  return MOTET_OK;
+}
+
+motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                     motet_error *error) {
+  const motet_program *program = interpreter->program;
+  const motet_program_stage *place = &program->stages[instruction->stage];
+  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+  int32_t m = instruction->microbatch;
+  mt_input *input = mt_interpreter_input(interpreter, false, m);
+  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, m)];
+  bool empty = place->layer_begin == place->layer_end;
+  mt_value *arriving = NULL, *leaving;
+  if (stage->out_edge >= 0 && mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
+    arriving = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
+    if (arriving->data == NULL)
+      return mt_error_set(error, MOTET_ERROR_FAILED, "the gradient from stage %d has not arrived",
+                          (int)program->edges[stage->out_edge].to);
+  }
+  if (!empty && kept->saved == NULL)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "its forward has not run, or its saved activations are gone");
+  motet_status status = make_input_gradient(interpreter, instruction, &input->batch, error, &leaving);
+  if (status != MOTET_OK) return status;
+  float *input_gradient = leaving != NULL ? leaving->data : NULL;
+  if (empty) {
+    int64_t bytes;
+    status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);
+    if (status == MOTET_OK && input_gradient != NULL && arriving != NULL)
+      memcpy(input_gradient, arriving->data, (size_t)bytes);
+  } else {
+    status = mt_network_backward(
+        interpreter->options.network, place->layer_begin, place->layer_end, stage->first_trainable, &input->batch,
+        kept->saved, arriving != NULL && place->layer_end < program->layer_count ? arriving->data : NULL,
+        input_gradient, error);
+    mt_pool_arena_count(interpreter->pool, kept->arena);
+    release_kept(interpreter, kept);
+  }
+  if (arriving != NULL) mt_interpreter_release(interpreter, arriving);
+  release_input(interpreter, input);
+  return status;
+}

@@ -1,0 +1,196 @@
+/* Exchange: transfers, reductions, and the end of the step. */
+#include "train/interpreter_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGING_FLOATS = 4 << 20 }; /* small gradients are reduced together, up to this many */
+
+static int32_t tag_of(const motet_instruction *instruction) {
+  return MT_TAG_TRANSFER + instruction->buffer % MT_TAG_TRANSFERS;
+}
+
+/** Where a transfer's data lie on this rank. */
+static mt_value *value_of(mt_interpreter *interpreter, const motet_instruction *instruction, bool receive) {
+  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
+  if (buffer->kind == MOTET_BUFFER_GRADIENT)
+    return &interpreter->gradients[mt_interpreter_cell(interpreter, buffer->edge, buffer->microbatch)];
+  if (receive) return &interpreter->received[mt_interpreter_cell(interpreter, buffer->edge, buffer->microbatch)];
+  return &interpreter->outputs[mt_interpreter_cell(interpreter, buffer->stage, buffer->microbatch)];
+}
+
+motet_status mt_interpreter_send(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                 motet_error *error) {
+  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
+  mt_value *value = value_of(interpreter, instruction, false);
+  if (value->data == NULL)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "there is nothing to send: the value was not computed here");
+  return mt_transport_send(interpreter->options.transport, instruction->peer, tag_of(instruction), value->data,
+                           (size_t)buffer->bytes, error, &interpreter->transfers[instruction->buffer]);
+}
+
+motet_status mt_interpreter_recv(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                 motet_error *error) {
+  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
+  mt_value *value = value_of(interpreter, instruction, true);
+  value->data = mt_pool_take(interpreter->pool, buffer->bytes);
+  if (value->data == NULL) return mt_error_memory(error, (unsigned long long)buffer->bytes, "a received buffer");
+  return mt_transport_recv(interpreter->options.transport, instruction->peer, tag_of(instruction), value->data,
+                           (size_t)buffer->bytes, error, &interpreter->transfers[instruction->buffer]);
+}
+
+motet_status mt_interpreter_wait(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                 motet_error *error) {
+  mt_transfer **transfer = &interpreter->transfers[instruction->buffer];
+  motet_status status = mt_transport_wait(interpreter->options.transport, *transfer, error);
+  if (status != MOTET_OK) return status;
+  *transfer = NULL;
+  if ((instruction->flags & MOTET_FLAG_RECV) == 0)
+    mt_interpreter_release(interpreter, value_of(interpreter, instruction, false));
+  return MOTET_OK;
+}
+
+static mt_rank_group group_of(const mt_interpreter *interpreter, int32_t group) {
+  const motet_program *program = interpreter->program;
+  return (mt_rank_group){.number = group,
+                         .count = program->groups[group].count,
+                         .ranks = program->group_ranks + program->groups[group].first};
+}
+
+/** Whether the parameter is the weight that the program's tie shares: the tie's own reduction adds it up. */
+static bool is_tied(const mt_interpreter *interpreter, const mt_parameter *parameter) {
+  if (interpreter->program->tie_count == 0 || parameter->dims != 2) return false;
+  const mt_internvl *config = interpreter->options.config;
+  int32_t block;
+  mt_internvl_kind kind = mt_internvl_layer_kind(config, parameter->layer, &block);
+  return config->decoder.tied_embeddings && (kind == MT_INTERNVL_TOKEN_EMBED || kind == MT_INTERNVL_HEAD);
+}
+
+static bool belongs(const mt_interpreter *interpreter, const motet_buffer *buffer, const mt_parameter *parameter) {
+  if (parameter->gradient == NULL) return false;
+  bool tied = is_tied(interpreter, parameter);
+  if (buffer->kind == MOTET_BUFFER_TIED_GRADIENT) return tied;
+  const motet_program_stage *stage = &interpreter->program->stages[buffer->stage];
+  return !tied && parameter->layer >= stage->layer_begin && parameter->layer < stage->layer_end;
+}
+
+/** Reduces gradients in runs that fit the staging buffer; larger ones in place. */
+typedef struct reduction {
+  mt_interpreter *interpreter;
+  mt_rank_group group;
+  int32_t first, end; /* parameters that wait in the staging buffer */
+  size_t staged;      /* floats */
+} reduction;
+
+static motet_status reduce(reduction *this, float *values, size_t count, motet_error *error) {
+  mt_interpreter *interpreter = this->interpreter;
+  return mt_all_reduce_floats(interpreter->options.transport, &this->group, values, count, &interpreter->scratch,
+                              error);
+}
+
+static motet_status flush(reduction *this, const motet_buffer *buffer, motet_error *error) {
+  mt_interpreter *interpreter = this->interpreter;
+  if (this->staged == 0) return MOTET_OK;
+  motet_status status = reduce(this, interpreter->staging, this->staged, error);
+  size_t at = 0;
+  for (int32_t i = this->first; i < this->end && status == MOTET_OK; i++) {
+    mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
+    if (!belongs(interpreter, buffer, parameter) || parameter->count > STAGING_FLOATS) continue;
+    memcpy(parameter->gradient, interpreter->staging + at, (size_t)parameter->count * sizeof(float));
+    at += (size_t)parameter->count;
+  }
+  this->first = this->end;
+  this->staged = 0;
+  return status;
+}
+
+motet_status mt_interpreter_all_reduce(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                       motet_error *error) {
+  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
+  reduction this = {.interpreter = interpreter, .group = group_of(interpreter, instruction->peer)};
+  if (this.group.count < 2) return MOTET_OK;
+  if (interpreter->staging == NULL) interpreter->staging = malloc(STAGING_FLOATS * sizeof(float));
+  if (interpreter->staging == NULL) return mt_error_memory(error, STAGING_FLOATS * sizeof(float), "a reduction");
+  motet_status status = MOTET_OK;
+  int32_t count = mt_network_parameter_count(interpreter->options.network);
+  for (int32_t i = 0; i < count && status == MOTET_OK; i++) {
+    mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
+    if (belongs(interpreter, buffer, parameter)) {
+      size_t floats = (size_t)parameter->count;
+      if (floats > STAGING_FLOATS) {
+        status = reduce(&this, parameter->gradient, floats, error);
+      } else {
+        if (this.staged + floats > STAGING_FLOATS) status = flush(&this, buffer, error);
+        if (status != MOTET_OK) break;
+        memcpy(interpreter->staging + this.staged, parameter->gradient, floats * sizeof(float));
+        this.staged += floats;
+      }
+    }
+    this.end = i + 1;
+  }
+  return status == MOTET_OK ? flush(&this, buffer, error) : status;
+}
+
+/** The first rank that holds the layer answers for it in sums over all layers. */
+static bool answers_for(const mt_interpreter *interpreter, int32_t layer) {
+  const motet_program *program = interpreter->program;
+  for (int32_t s = 0; s < program->stage_count; s++) {
+    if (layer < program->stages[s].layer_begin || layer >= program->stages[s].layer_end) continue;
+    return program->group_ranks[program->groups[program->stages[s].group].first] == interpreter->rank;
+  }
+  return false;
+}
+
+/**
+ * The norm over all gradients of the model. One number a layer goes round, each from one rank, and everyone adds
+ * them in the order of the layers: the same bits wherever the layers lie.
+ */
+static motet_status gradient_norm(mt_interpreter *interpreter, motet_error *error, double *norm) {
+  int32_t layers = interpreter->program->layer_count;
+  double *squares = MT_ARENA_NEW(interpreter->tables, double, layers);
+  if (squares == NULL) return mt_error_memory(error, (unsigned)layers, "the gradient's norm");
+  int32_t count = mt_network_parameter_count(interpreter->options.network);
+  for (int32_t i = 0; i < count; i++) {
+    const mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
+    if (parameter->gradient == NULL || !answers_for(interpreter, parameter->layer)) continue;
+    /* The head's copy of a tied weight has the same gradient as the embedding by now: it counts once. */
+    if (!is_tied(interpreter, parameter) || parameter->layer + 1 < layers)
+      squares[parameter->layer] += mt_network_gradient_square_sum(interpreter->options.network, i);
+  }
+  /* Its number is beyond the program's groups: same members, other messages. */
+  mt_rank_group group = {.number = interpreter->program->group_count,
+                         .count = interpreter->optimizer_count,
+                         .ranks = interpreter->optimizer_ranks};
+  motet_status status = mt_all_reduce_doubles(interpreter->options.transport, &group, squares, (size_t)layers,
+                                              &interpreter->scratch, error);
+  double sum = 0;
+  for (int32_t layer = 0; layer < layers; layer++) sum += squares[layer];
+  *norm = sqrt(sum);
+  return status;
+}
+
+motet_status mt_interpreter_optimize(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                     motet_error *error) {
+  (void)instruction;
+  const mt_step *step = interpreter->step;
+  double norm;
+  motet_status status = gradient_norm(interpreter, error, &norm);
+  if (status != MOTET_OK) return status;
+  if (!isfinite(norm))
+    return mt_error_set(
+        error, MOTET_ERROR_FAILED,
+        "the gradients are not finite (their norm is %g): a lower learning rate may help, or a sample "
+        "is damaged",
+        norm);
+  interpreter->gradient_norm = norm;
+  double scale = step->clip_norm > 0 && norm > step->clip_norm ? step->clip_norm / norm : 1.0;
+  return mt_network_adamw(interpreter->options.network, &step->optimizer, step->number, scale, error);
+}
+
+motet_status mt_interpreter_end(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                motet_error *error) {
+  mt_rank_group group = group_of(interpreter, instruction->peer);
+  return mt_all_reduce_doubles(interpreter->options.transport, &group, interpreter->step->sums,
+                               (size_t)interpreter->step->sum_count, &interpreter->scratch, error);
+}

@@ -1,0 +1,263 @@
+/* The tables of a step: what each stage needs, and how often each value is used on this rank, so that it is freed
+ * right after its last use. */
+#include "train/interpreter_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool mt_interpreter_active(const mt_interpreter *interpreter, int32_t stage, int32_t microbatch) {
+  const motet_program_microbatch *data = &interpreter->program->microbatches[microbatch];
+  return (interpreter->stages[stage].modules & data->present & ~data->cached) != 0;
+}
+
+/** The modules with layers in the stage; an empty stage, which passes data on, counts as its whole region. */
+static uint64_t modules_of(const motet_program *program, int32_t stage) {
+  int32_t begin = program->stages[stage].layer_begin, end = program->stages[stage].layer_end;
+  for (int32_t s = 0; begin == end && s < program->stage_count; s++) {
+    const motet_program_stage *other = &program->stages[s];
+    if (other->region != program->stages[stage].region || other->layer_begin == other->layer_end) continue;
+    begin = other->layer_begin, end = other->layer_end;
+  }
+  uint64_t modules = 0;
+  for (int32_t j = 0; j < program->module_count; j++)
+    if (begin < program->modules[j].layer_end && program->modules[j].layer_begin < end) modules |= UINT64_C(1) << j;
+  return modules;
+}
+
+void mt_interpreter_release(mt_interpreter *interpreter, mt_value *value) {
+  if (--value->uses > 0) return;
+  mt_pool_give(interpreter->pool, value->data);
+  *value = (mt_value){0};
+}
+
+static motet_status refuse(const mt_interpreter *interpreter, int64_t index, motet_error *error, const char *why) {
+  const motet_instruction *instruction = &interpreter->instructions[index];
+  const char *kind = motet_instruction_name(instruction->kind);
+  mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "the runtime cannot execute %s of stage %d, microbatch %d: %s",
+               kind != NULL ? kind : "?", (int)instruction->stage, (int)instruction->microbatch, why);
+  mt_error_rule(error, NULL, interpreter->rank, index, instruction->microbatch);
+  return MOTET_ERROR_UNSUPPORTED;
+}
+
+static motet_status check_supported(const mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  for (int64_t i = 0; i < interpreter->instruction_count; i++) {
+    const motet_instruction *instruction = &interpreter->instructions[i];
+    switch (instruction->kind) {
+    case MOTET_BWD_W: return refuse(interpreter, i, error, "its kernels compute both gradients at once");
+    case MOTET_RECOMPUTE:
+    case MOTET_OFFLOAD:
+    case MOTET_FETCH:
+    case MOTET_REDUCE:
+    case MOTET_REDUCE_SCATTER:
+    case MOTET_ALL_GATHER: return refuse(interpreter, i, error, "it has no such operation yet");
+    case MOTET_SEND:
+    case MOTET_RECV:
+    case MOTET_ALL_REDUCE: {
+      int32_t kind = program->buffers[instruction->buffer].kind;
+      if (kind == MOTET_BUFFER_PARAMETER) return refuse(interpreter, i, error, "it does not move parameters");
+      break;
+    }
+    default: break;
+    }
+    if (instruction->range != 0) return refuse(interpreter, i, error, "it computes whole microbatches");
+  }
+  return MOTET_OK;
+}
+
+static motet_status fill_stages(mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  int32_t stages = program->stage_count, edges = program->edge_count, filled = 0;
+  interpreter->stages = MT_ARENA_NEW(interpreter->tables, mt_interpreter_stage, stages);
+  interpreter->in_edges = MT_ARENA_NEW(interpreter->tables, int32_t, edges);
+  bool *trains = MT_ARENA_NEW(interpreter->tables, bool, stages); /* it or something before it */
+  interpreter->trainable = MT_ARENA_NEW(interpreter->tables, bool, program->layer_count);
+  if (interpreter->stages == NULL || interpreter->in_edges == NULL || trains == NULL ||
+      interpreter->trainable == NULL)
+    return mt_error_memory(error, (unsigned)stages, "the stages");
+  for (int32_t layer = 0; layer < program->layer_count; layer++)
+    interpreter->trainable[layer] = program->layer_trainable[layer] != 0;
+  for (int32_t s = 0; s < stages; s++) {
+    mt_interpreter_stage *stage = &interpreter->stages[s];
+    const motet_program_stage *place = &program->stages[s];
+    stage->modules = modules_of(program, s);
+    stage->in_begin = filled;
+    stage->out_edge = -1;
+    for (int32_t e = 0; e < edges; e++) {
+      if (program->edges[e].to == s) {
+        interpreter->in_edges[filled++] = e;
+        stage->sends_gradient |= trains[program->edges[e].from];
+      }
+      if (program->edges[e].from == s) stage->out_edge = e;
+    }
+    stage->in_end = filled;
+    stage->first_trainable = stage->sends_gradient ? place->layer_begin : -1;
+    trains[s] = stage->sends_gradient;
+    for (int32_t layer = place->layer_end - 1; layer >= place->layer_begin; layer--) {
+      if (!program->layer_trainable[layer]) continue;
+      trains[s] = true;
+      if (!stage->sends_gradient) stage->first_trainable = layer;
+    }
+  }
+  return MOTET_OK;
+}
+
+static motet_status allocate(mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  int64_t stages = (int64_t)program->stage_count * interpreter->microbatches;
+  int64_t edges = (int64_t)program->edge_count * interpreter->microbatches;
+  mt_arena *arena = interpreter->tables;
+  interpreter->outputs = MT_ARENA_NEW(arena, mt_value, stages);
+  interpreter->next_outputs = MT_ARENA_NEW(arena, mt_value, stages);
+  interpreter->received = MT_ARENA_NEW(arena, mt_value, edges);
+  interpreter->gradients = MT_ARENA_NEW(arena, mt_value, edges);
+  interpreter->kept = MT_ARENA_NEW(arena, mt_kept, stages);
+  interpreter->inputs = MT_ARENA_NEW(arena, mt_input, 2 * (int64_t)interpreter->microbatches);
+  interpreter->transfers = MT_ARENA_NEW(arena, mt_transfer *, program->buffer_count);
+  interpreter->optimizer_ranks = MT_ARENA_NEW(arena, int32_t, program->ranks);
+  if (interpreter->outputs == NULL || interpreter->next_outputs == NULL || interpreter->received == NULL ||
+      interpreter->gradients == NULL || interpreter->kept == NULL || interpreter->inputs == NULL ||
+      interpreter->transfers == NULL || interpreter->optimizer_ranks == NULL)
+    return mt_error_memory(error, (unsigned long long)(stages + edges), "a step's tables");
+  return MOTET_OK;
+}
+
+/** Every instruction adds a use to each value that it reads. */
+static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  for (int64_t i = 0; i < interpreter->instruction_count; i++) {
+    const motet_instruction *instruction = &interpreter->instructions[i];
+    int32_t m = instruction->microbatch, s = instruction->stage;
+    bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+    if (instruction->kind == MOTET_RECV) {
+      const motet_buffer *buffer = &program->buffers[instruction->buffer];
+      mt_value *table = buffer->kind == MOTET_BUFFER_ACTIVATION ? interpreter->received : interpreter->gradients;
+      table[mt_interpreter_cell(interpreter, buffer->edge, m)].uses++;
+    } else if (instruction->kind == MOTET_SEND) {
+      const motet_buffer *buffer = &program->buffers[instruction->buffer];
+      if (buffer->kind == MOTET_BUFFER_ACTIVATION)
+        interpreter->outputs[mt_interpreter_cell(interpreter, buffer->stage, m)].uses++;
+      else
+        interpreter->gradients[mt_interpreter_cell(interpreter, buffer->edge, m)].uses++;
+    } else if (instruction->kind <= MOTET_BWD_X) {
+      mt_interpreter_input(interpreter, next, m)->uses++;
+    }
+    if (instruction->kind == MOTET_FWD && next) {
+      if (interpreter->stages[s].in_begin != interpreter->stages[s].in_end)
+        return refuse(interpreter, i, error, "only stages that begin the model can run ahead of their step");
+      interpreter->next_outputs[mt_interpreter_cell(interpreter, s, m)].uses = 1;
+    }
+  }
+  /* Local consumers: where no receive brings the value, this rank's own output is read. */
+  for (int64_t i = 0; i < interpreter->instruction_count; i++) {
+    const motet_instruction *instruction = &interpreter->instructions[i];
+    if (instruction->kind > MOTET_BWD_X || (instruction->flags & MOTET_FLAG_NEXT) != 0) continue;
+    const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+    int32_t m = instruction->microbatch;
+    if (instruction->kind == MOTET_FWD) {
+      for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
+        int32_t edge = interpreter->in_edges[k], from = program->edges[edge].from;
+        if (mt_interpreter_active(interpreter, from, m) &&
+            interpreter->received[mt_interpreter_cell(interpreter, edge, m)].uses == 0)
+          interpreter->outputs[mt_interpreter_cell(interpreter, from, m)].uses++;
+      }
+    } else if (stage->out_edge >= 0 && mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
+      mt_value *gradient = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
+      if (gradient->uses == 0) gradient->uses = 1; /* received ones are counted already */
+    }
+  }
+  return MOTET_OK;
+}
+
+static motet_status adopt_carried(mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  for (int32_t i = 0; i < program->carried_count; i++) {
+    const motet_carried *carried = &program->carried[i];
+    if (carried->rank != interpreter->rank) continue;
+    int64_t cell = mt_interpreter_cell(interpreter, carried->stage, carried->microbatch);
+    for (int32_t k = 0; k < interpreter->carried_count; k++) {
+      struct mt_carried_value *value = &interpreter->carried[k];
+      if (value->data == NULL || value->stage != carried->stage ||
+          value->microbatch != carried->microbatch - interpreter->first_microbatch)
+        continue;
+      interpreter->outputs[cell].data = value->data;
+      value->data = NULL;
+    }
+    if (interpreter->outputs[cell].data == NULL)
+      return mt_error_set(
+          error, MOTET_ERROR_FAILED,
+          "rank %d should have the output of stage %d, microbatch %d from the step before, and has not",
+          (int)interpreter->rank, (int)carried->stage, (int)carried->microbatch);
+  }
+  return MOTET_OK;
+}
+
+static motet_status fill_inputs(mt_interpreter *interpreter, motet_error *error) {
+  const mt_batch_source *source = interpreter->step->source;
+  for (int next = 0; next < 2; next++) {
+    for (int32_t m = 0; m < interpreter->microbatches; m++) {
+      mt_input *input = mt_interpreter_input(interpreter, next, interpreter->first_microbatch + m);
+      if (input->uses == 0) continue;
+      motet_status status =
+          source->shape(source->context, next, interpreter->first_microbatch + m, error, &input->batch);
+      if (status != MOTET_OK) return status;
+    }
+  }
+  return MOTET_OK;
+}
+
+static void find_optimizers(mt_interpreter *interpreter) {
+  const motet_program *program = interpreter->program;
+  interpreter->optimizer_count = 0;
+  for (int32_t rank = 0; rank < program->ranks; rank++)
+    for (int64_t i = program->rank_begin[rank + 1]; i-- > program->rank_begin[rank];)
+      if (program->instructions[i].kind == MOTET_OPTIM) {
+        interpreter->optimizer_ranks[interpreter->optimizer_count++] = rank;
+        break;
+      } else if (program->instructions[i].kind <= MOTET_WAIT) {
+        break; /* it stands at the end, or not at all */
+      }
+}
+
+motet_status mt_interpreter_prepare(mt_interpreter *interpreter, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  if (program->ranks != interpreter->options.transport->ranks)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a program for %d ranks cannot run on %d", (int)program->ranks,
+                        (int)interpreter->options.transport->ranks);
+  if (interpreter->step->sum_count < program->microbatch_count)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "the step's sums have no room for %d losses",
+                        (int)program->microbatch_count);
+  interpreter->microbatches = program->microbatch_count / program->replicas;
+  interpreter->first_microbatch =
+      interpreter->rank / (program->ranks / program->replicas) * interpreter->microbatches;
+  memset(interpreter->step->sums, 0, (size_t)program->microbatch_count * sizeof(double));
+  motet_status status = check_supported(interpreter, error);
+  if (status == MOTET_OK) status = fill_stages(interpreter, error);
+  if (status == MOTET_OK) status = allocate(interpreter, error);
+  if (status == MOTET_OK) status = count_uses(interpreter, error);
+  if (status == MOTET_OK) status = adopt_carried(interpreter, error);
+  if (status == MOTET_OK) status = fill_inputs(interpreter, error);
+  if (status == MOTET_OK) find_optimizers(interpreter);
+  return status;
+}
+
+motet_status mt_interpreter_carry(mt_interpreter *interpreter, motet_error *error) {
+  for (int32_t i = 0; i < interpreter->carried_count; i++)
+    mt_pool_give(interpreter->pool, interpreter->carried[i].data);
+  free(interpreter->carried);
+  interpreter->carried = NULL;
+  interpreter->carried_count = 0;
+  int64_t cells = (int64_t)interpreter->program->stage_count * interpreter->microbatches;
+  int32_t count = 0;
+  for (int64_t i = 0; i < cells; i++) count += interpreter->next_outputs[i].data != NULL;
+  if (count == 0) return MOTET_OK;
+  interpreter->carried = calloc((size_t)count, sizeof *interpreter->carried);
+  if (interpreter->carried == NULL) return mt_error_memory(error, (unsigned)count, "the carried features");
+  for (int64_t i = 0; i < cells; i++)
+    if (interpreter->next_outputs[i].data != NULL)
+      interpreter->carried[interpreter->carried_count++] =
+          (struct mt_carried_value){.stage = (int32_t)(i / interpreter->microbatches),
+                                    .microbatch = (int32_t)(i % interpreter->microbatches),
+                                    .data = interpreter->next_outputs[i].data};
+  return MOTET_OK;
+}

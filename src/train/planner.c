@@ -1,0 +1,282 @@
+#include "train/planner.h"
+
+#include "nn/network.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct purpose {
+  mt_model *model;
+  mt_schedule *schedule;
+} purpose;
+
+struct mt_planner {
+  mt_planner_options options;
+  mt_internvl config;
+  mt_arena *arena;
+  purpose purposes[2];
+  bool *trainable, *frozen; /* [layers] */
+  int32_t *split;
+  mt_derivation *derivation; /* of a step in which every microbatch has every module */
+};
+
+static motet_status derive(const mt_planner *planner, mt_planner_purpose which, const uint64_t *present,
+                           mt_arena *arena, motet_error *error, mt_derivation **derivation) {
+  const purpose *this = &planner->purposes[which];
+  mt_derive_request request = {.model = this->model,
+                               .schedule = this->schedule,
+                               .ranks = planner->options.pipeline,
+                               .microbatches = planner->options.microbatches,
+                               .present = present,
+                               .split = planner->split,
+                               .split_count = planner->options.split_count};
+  return mt_derive(arena, &request, error, derivation);
+}
+
+static motet_status make_purpose(mt_planner *planner, mt_planner_purpose which, motet_error *error) {
+  static const bool nothing[3] = {false, false, false};
+  purpose *this = &planner->purposes[which];
+  const bool *trainable = which == MT_PLANNER_TRAIN ? planner->options.trainable : nothing;
+  motet_status status = mt_internvl_model(planner->arena, &planner->config, trainable, error, &this->model);
+  if (status == MOTET_OK)
+    status = mt_schedule_parse(planner->arena, planner->options.schedule, error, &this->schedule);
+  if (status != MOTET_OK) return status;
+  for (int32_t t = 0; which == MT_PLANNER_EVALUATE && t < this->schedule->term_count; t++) {
+    mt_skeleton *skeleton = &this->schedule->terms[t].skeleton;
+    if (skeleton->order == MT_ORDER_AHEAD) skeleton->order = MT_ORDER_FILL;
+  }
+  return MOTET_OK;
+}
+
+static motet_status fill(mt_planner *planner, motet_error *error) {
+  const mt_planner_options *options = &planner->options;
+  motet_status status = make_purpose(planner, MT_PLANNER_TRAIN, error);
+  if (status == MOTET_OK) status = make_purpose(planner, MT_PLANNER_EVALUATE, error);
+  if (status != MOTET_OK) return status;
+  const mt_model *model = planner->purposes[MT_PLANNER_TRAIN].model;
+  planner->trainable = MT_ARENA_NEW(planner->arena, bool, model->layer_count);
+  planner->frozen = MT_ARENA_NEW(planner->arena, bool, model->layer_count);
+  planner->split = options->split_count > 0 ? MT_ARENA_NEW(planner->arena, int32_t, options->split_count) : NULL;
+  if (planner->trainable == NULL || planner->frozen == NULL || (options->split_count > 0 && planner->split == NULL))
+    return mt_error_memory(error, (unsigned)model->layer_count, "the planner");
+  for (int32_t layer = 0; layer < model->layer_count; layer++)
+    planner->trainable[layer] = model->layers[layer].trainable;
+  for (int32_t i = 0; i < options->split_count; i++) planner->split[i] = (int32_t)options->split[i];
+  return derive(planner, MT_PLANNER_TRAIN, NULL, planner->arena, error, &planner->derivation);
+}
+
+motet_status mt_planner_create(const mt_planner_options *options, motet_error *error, mt_planner **out) {
+  mt_planner *planner = calloc(1, sizeof *planner);
+  if (planner == NULL) return mt_error_memory(error, sizeof *planner, "the planner");
+  planner->options = *options;
+  planner->config = *options->config;
+  planner->arena = mt_arena_create();
+  motet_status status = planner->arena == NULL ? mt_error_memory(error, sizeof *planner, "the planner") : MOTET_OK;
+  if (status == MOTET_OK) status = fill(planner, error);
+  if (status != MOTET_OK) {
+    mt_planner_destroy(planner);
+    return status;
+  }
+  *out = planner;
+  return MOTET_OK;
+}
+
+void mt_planner_destroy(mt_planner *planner) {
+  if (planner == NULL) return;
+  mt_arena_destroy(planner->arena);
+  free(planner);
+}
+
+const mt_model *mt_planner_model(const mt_planner *planner) { return planner->purposes[MT_PLANNER_TRAIN].model; }
+
+void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
+  const mt_derivation *derivation = planner->derivation;
+  memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);
+  for (int32_t s = 0; s < derivation->stage_count; s++) {
+    const mt_stage *stage = &derivation->stages[s];
+    if (stage->rank >= 0 && stage->rank != rank % planner->options.pipeline) continue;
+    for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) held[layer] = true;
+  }
+}
+
+void mt_planner_trainable(const mt_planner *planner, bool *trainable) {
+  memcpy(trainable, planner->trainable, (size_t)mt_planner_model(planner)->layer_count * sizeof *trainable);
+}
+
+/** One replica's step on its way to a plan. */
+typedef struct replica {
+  const mt_planner *planner;
+  const mt_model *model;
+  const bool *trainable; /* [layers] */
+  const mt_derivation *derivation;
+  const mt_batch *batches; /* [microbatches] */
+  mt_arena *arena;
+} replica;
+
+static bool is_image_layer(mt_internvl_kind kind) {
+  return kind == MT_INTERNVL_VISION_EMBED || kind == MT_INTERNVL_VISION_BLOCK || kind == MT_INTERNVL_PROJECTOR;
+}
+
+static double forward_seconds(const replica *this, const mt_stage *stage, const double *features) {
+  double seconds = 0;
+  for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) {
+    mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
+    if (is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
+    seconds += mt_layer_seconds(&this->planner->options.costs, kind, MT_PASS_FORWARD, features);
+  }
+  return seconds;
+}
+
+static double backward_seconds(const replica *this, const mt_stage *stage, const double *features) {
+  double seconds = 0;
+  if (stage->gate == MT_GATE_NONE) return 0;
+  bool sends = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL;
+  for (int32_t layer = stage->first_trainable; layer < stage->layer_end; layer++) {
+    mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
+    if (is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
+    bool passes_on = sends || layer > stage->first_trainable;
+    mt_layer_pass pass = !this->trainable[layer] ? MT_PASS_BACKWARD_X
+                         : passes_on             ? MT_PASS_BACKWARD
+                                                 : MT_PASS_BACKWARD_W;
+    seconds += mt_layer_seconds(&this->planner->options.costs, kind, pass, features);
+  }
+  return seconds;
+}
+
+static int64_t stage_parameters(const replica *this, const mt_stage *stage, bool trainable_only) {
+  int64_t count = 0;
+  for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++)
+    if (this->trainable[layer] || !trainable_only) count += this->model->layers[layer].parameters;
+  return count;
+}
+
+static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_table *costs) {
+  int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
+  const mt_layer_costs *layers = &this->planner->options.costs;
+  double *forward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
+  double *backward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
+  double *optimizer = MT_ARENA_NEW(this->arena, double, stages);
+  if (forward == NULL || backward == NULL || optimizer == NULL)
+    return mt_error_memory(error, (unsigned long long)stages * (unsigned)microbatches, "a step's costs");
+  for (int32_t m = 0; m < microbatches; m++) {
+    double features[MT_COST_FEATURES];
+    mt_cost_features(&this->batches[m], features);
+    for (int32_t s = 0; s < stages; s++) {
+      forward[(int64_t)s * microbatches + m] = forward_seconds(this, &this->derivation->stages[s], features);
+      backward[(int64_t)s * microbatches + m] = backward_seconds(this, &this->derivation->stages[s], features);
+    }
+  }
+  for (int32_t s = 0; s < stages; s++)
+    optimizer[s] = layers->optimizer_seconds_per_parameter *
+                   (double)stage_parameters(this, &this->derivation->stages[s], true);
+  *costs =
+      (mt_cost_table){.optimizer_seconds = optimizer, .links = {.local = layers->link, .remote = layers->link}};
+  costs->seconds[MT_COST_FORWARD] = costs->seconds[MT_COST_RECOMPUTE] =
+      (mt_cost_values){.values = forward, .stage_stride = microbatches, .microbatch_stride = 1};
+  costs->seconds[MT_COST_BACKWARD] = costs->seconds[MT_COST_BACKWARD_X] =
+      (mt_cost_values){.values = backward, .stage_stride = microbatches, .microbatch_stride = 1};
+  return MOTET_OK;
+}
+
+/** Weights, and for what trains a gradient and two moments, all float32. */
+enum { WEIGHT_BYTES = 4, STATE_BYTES = 16 };
+
+static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes *sizes) {
+  const mt_internvl *config = &this->planner->config;
+  int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
+  int64_t cells = (int64_t)stages * microbatches;
+  int64_t *held = MT_ARENA_NEW(this->arena, int64_t, stages), *weights = MT_ARENA_NEW(this->arena, int64_t, stages);
+  int64_t *saved = MT_ARENA_NEW(this->arena, int64_t, cells), *outputs = MT_ARENA_NEW(this->arena, int64_t, cells);
+  int32_t *tokens = MT_ARENA_NEW(this->arena, int32_t, microbatches);
+  if (held == NULL || weights == NULL || saved == NULL || outputs == NULL || tokens == NULL)
+    return mt_error_memory(error, (unsigned long long)cells, "a step's sizes");
+  for (int32_t s = 0; s < stages; s++) {
+    const mt_stage *stage = &this->derivation->stages[s];
+    int64_t all = stage_parameters(this, stage, false), trained = stage_parameters(this, stage, true);
+    held[s] = (all - trained) * WEIGHT_BYTES + trained * STATE_BYTES;
+    weights[s] = trained * WEIGHT_BYTES;
+    for (int32_t m = 0; m < microbatches; m++) {
+      int64_t rows = 0, columns = 0;
+      if (stage->layer_end > 0)
+        mt_network_output_shape(config, stage->layer_end - 1, &this->batches[m], &rows, &columns);
+      outputs[s * (int64_t)microbatches + m] = rows * columns * (int64_t)sizeof(float);
+      if (stage->gate != MT_GATE_NONE)
+        saved[s * (int64_t)microbatches + m] =
+            mt_network_saved_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
+                                   stage->first_trainable, &this->batches[m]);
+    }
+  }
+  for (int32_t m = 0; m < microbatches; m++) tokens[m] = this->batches[m].tokens;
+  *sizes = (mt_sizes){
+      .static_bytes = held,
+      .weight_bytes = weights,
+      .saved_bytes = {.values = saved, .stage_stride = microbatches, .microbatch_stride = 1},
+      .output_bytes = {.values = outputs, .stage_stride = microbatches, .microbatch_stride = 1},
+      .tied_bytes = (int64_t)config->decoder.vocabulary * config->decoder.hidden * (int64_t)sizeof(float),
+      .tokens = tokens,
+  };
+  return MOTET_OK;
+}
+
+static motet_status make_replica(const mt_planner *planner, mt_planner_purpose which, const mt_batch *batches,
+                                 mt_arena *arena, motet_error *error, mt_plan_replica *part) {
+  int32_t microbatches = planner->options.microbatches;
+  uint64_t *present = MT_ARENA_NEW(arena, uint64_t, microbatches);
+  mt_cost_table *costs = MT_ARENA_NEW(arena, mt_cost_table, 1);
+  if (present == NULL || costs == NULL) return mt_error_memory(error, (unsigned)microbatches, "a step's plan");
+  const mt_model *model = planner->purposes[which].model;
+  uint64_t all = 0, images = 0;
+  for (int32_t j = 0; j < model->module_count; j++) {
+    all |= UINT64_C(1) << j;
+    if (is_image_layer((mt_internvl_kind)model->layers[model->modules[j].layer_begin].kind))
+      images |= UINT64_C(1) << j;
+  }
+  for (int32_t m = 0; m < microbatches; m++) present[m] = batches[m].tiles > 0 ? all : all & ~images;
+  mt_derivation *derivation;
+  motet_status status = derive(planner, which, present, arena, error, &derivation);
+  if (status != MOTET_OK) return status;
+  replica this = {.planner = planner,
+                  .model = model,
+                  .trainable = which == MT_PLANNER_TRAIN ? planner->trainable : planner->frozen,
+                  .derivation = derivation,
+                  .batches = batches,
+                  .arena = arena};
+  *part = (mt_plan_replica){.derivation = derivation, .costs = costs};
+  status = fill_costs(&this, error, costs);
+  return status == MOTET_OK ? fill_sizes(&this, error, &part->sizes) : status;
+}
+
+motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which, const mt_batch *batches,
+                             const motet_carried *carried, int32_t carried_count, mt_arena *arena,
+                             motet_error *error, mt_plan *plan) {
+  int32_t replicas = planner->options.replicas;
+  mt_plan_replica *parts = MT_ARENA_NEW(arena, mt_plan_replica, replicas);
+  if (parts == NULL) return mt_error_memory(error, (unsigned)replicas, "a step's plan");
+  motet_status status = MOTET_OK;
+  for (int32_t d = 0; d < replicas && status == MOTET_OK; d++)
+    status =
+        make_replica(planner, which, batches + (int64_t)d * planner->options.microbatches, arena, error, &parts[d]);
+  if (status != MOTET_OK) return status;
+  mt_plan_options options = {
+      .order = {.carried = carried, .carried_count = carried_count},
+      .simulate = {.timeline = true, .attribute = true},
+  };
+  return mt_plan_make(arena, parts, replicas, &options, error, plan);
+}
+
+motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, motet_error *error,
+                                motet_carried **carried, int32_t *carried_count) {
+  int32_t count = 0;
+  motet_carried *list =
+      MT_ARENA_NEW(arena, motet_carried, program->microbatch_count * (int64_t)program->stage_count);
+  if (list == NULL) return mt_error_memory(error, (unsigned)program->microbatch_count, "carried outputs");
+  for (int32_t rank = 0; rank < program->ranks; rank++)
+    for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+      const motet_instruction *instruction = &program->instructions[i];
+      if (instruction->kind == MOTET_FWD && (instruction->flags & MOTET_FLAG_NEXT) != 0)
+        list[count++] = (motet_carried){instruction->stage, instruction->microbatch, rank};
+    }
+  *carried = list;
+  *carried_count = count;
+  return MOTET_OK;
+}

@@ -1,0 +1,56 @@
+/** @file
+ * The planner of a training job: from the shapes of a step's microbatches to a proven program. A pure function of
+ * its inputs, so that every rank makes the same program for itself.
+ */
+#ifndef MT_TRAIN_PLANNER_H
+#define MT_TRAIN_PLANNER_H
+
+#include "nn/batch.h"
+#include "order/plan.h"
+#include "train/costs.h"
+
+typedef struct mt_planner_options {
+  const mt_internvl *config;
+  const char *schedule;
+  bool trainable[3]; /* vision, projector, llm */
+  int32_t pipeline, replicas;
+  int32_t microbatches; /* of one replica */
+  const int64_t *split; /* layers of each stage of the sharded regions, or NULL */
+  int32_t split_count;
+  mt_layer_costs costs;
+} mt_planner_options;
+
+typedef struct mt_planner mt_planner;
+
+/** Derives once, without data: errors in schedule, cut and trainable modules show here. */
+motet_status mt_planner_create(const mt_planner_options *options, motet_error *error, mt_planner **planner);
+void mt_planner_destroy(mt_planner *planner);
+
+/** The model with its trainable flags; lives as long as the planner. */
+const mt_model *mt_planner_model(const mt_planner *planner);
+
+/** Which layers rank @p rank (of all replicas) holds: one flag a layer. */
+void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held);
+
+/** Which layers train: one flag a layer. */
+void mt_planner_trainable(const mt_planner *planner, bool *trainable);
+
+typedef enum mt_planner_purpose {
+  MT_PLANNER_TRAIN,
+  MT_PLANNER_EVALUATE /* nothing trains: forward alone, and nothing runs ahead of its step */
+} mt_planner_purpose;
+
+/**
+ * Plans one step.
+ * @param batches [replicas * microbatches] shapes
+ * @param carried outputs that the step before left (program's numbers of microbatches and ranks), for order `ahead`
+ */
+motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose purpose, const mt_batch *batches,
+                             const motet_carried *carried, int32_t carried_count, mt_arena *arena,
+                             motet_error *error, mt_plan *plan);
+
+/** What the program leaves to the next step: the outputs of its FWDs that run ahead. Allocated from @p arena. */
+motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, motet_error *error,
+                                motet_carried **carried, int32_t *carried_count);
+
+#endif

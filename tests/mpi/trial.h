@@ -1,0 +1,172 @@
+/* A small training run on made-up microbatches: what the tests compare across schedules, widths and owners. */
+#ifndef MOTET_TESTS_MPI_TRIAL_H
+#define MOTET_TESTS_MPI_TRIAL_H
+
+#include "base/random.h"
+#include "train/interpreter.h"
+#include "train/planner.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIAL_MICROBATCHES = 8, TRIAL_STEPS = 3, TRIAL_TOKENS_MAX = 64, TRIAL_PARAMETERS_MAX = 512 };
+
+typedef struct trial_microbatch {
+  mt_batch shape;
+  int32_t segment_begin[4];
+  int32_t token_ids[TRIAL_TOKENS_MAX], labels[TRIAL_TOKENS_MAX], feature_rows[TRIAL_TOKENS_MAX];
+  float *pixels;
+} trial_microbatch;
+
+typedef struct trial_data {
+  const mt_internvl *config;
+  trial_microbatch microbatches[TRIAL_STEPS + 1][TRIAL_MICROBATCHES];
+  int step;
+} trial_data;
+
+/** Packed rows of one to three segments, none to three tiles; every third microbatch is text alone. */
+static inline void trial_data_fill(trial_data *data, const mt_internvl *config, bool text_only_too) {
+  data->config = config;
+  for (int step = 0; step <= TRIAL_STEPS; step++) {
+    int targets = 0;
+    mt_random random = mt_random_stream((uint64_t)step, "trial");
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) {
+      trial_microbatch *own = &data->microbatches[step][m];
+      int tiles = text_only_too ? (m + step) % 3 : 1 + (m + step) % 3, segments = 1 + m % 3;
+      int features = tiles * config->tokens_per_tile, tokens = features + 6 + (5 * m + step) % 7;
+      own->shape =
+          (mt_batch){.tokens = tokens, .segments = segments, .segment_begin = own->segment_begin, .tiles = tiles};
+      for (int s = 0; s <= segments; s++)
+        own->segment_begin[s] = s == segments ? tokens : s * 2 + (s > 0 ? features : 0);
+      for (int t = 0; t < tokens; t++) {
+        own->token_ids[t] = (int32_t)mt_random_below(&random, (uint64_t)config->decoder.vocabulary);
+        own->labels[t] =
+            t < features ? -100 : (int32_t)mt_random_below(&random, (uint64_t)config->decoder.vocabulary);
+        targets += own->labels[t] >= 0;
+      }
+      for (int f = 0; f < features; f++) own->feature_rows[f] = f + 1;
+      size_t pixels = (size_t)tiles * 3 * (size_t)config->vision.image_size * (size_t)config->vision.image_size;
+      own->pixels = malloc((pixels + 1) * sizeof(float));
+      for (size_t i = 0; i < pixels; i++) own->pixels[i] = (float)mt_random_normal(&random);
+    }
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) data->microbatches[step][m].shape.loss_weight = 1.0 / targets;
+  }
+}
+
+static inline void trial_data_free(trial_data *data) {
+  for (int step = 0; step <= TRIAL_STEPS; step++)
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) free(data->microbatches[step][m].pixels);
+}
+
+static inline motet_status trial_shape(void *context, bool next, int32_t microbatch, motet_error *error,
+                                       mt_batch *batch) {
+  (void)error;
+  trial_data *data = context;
+  *batch = data->microbatches[data->step + next][microbatch].shape;
+  return MOTET_OK;
+}
+
+static inline motet_status trial_load(void *context, bool next, int32_t microbatch, uint32_t inputs,
+                                      mt_arena *arena, motet_error *error, mt_batch *batch) {
+  (void)arena, (void)error;
+  trial_data *data = context;
+  const trial_microbatch *own = &data->microbatches[data->step + next][microbatch];
+  if ((inputs & MOTET_INPUT_TOKENS) != 0)
+    batch->token_ids = own->token_ids, batch->feature_rows = own->feature_rows;
+  if ((inputs & MOTET_INPUT_LABELS) != 0) batch->labels = own->labels;
+  if ((inputs & MOTET_INPUT_PIXELS) != 0) batch->pixels = own->pixels;
+  return MOTET_OK;
+}
+
+typedef struct trial {
+  const char *schedule;
+  int32_t pipeline, replicas;
+  bool trainable[3];
+} trial;
+
+typedef struct trial_result {
+  mt_network *network;
+  double losses[TRIAL_STEPS][TRIAL_MICROBATCHES], norms[TRIAL_STEPS];
+  int64_t peak_bytes, forecast_bytes; /* activations of the last step */
+} trial_result;
+
+/** Plans and runs TRIAL_STEPS steps of @p trial on the transport's ranks. */
+static inline motet_status trial_run(const trial *what, trial_data *data, mt_transport *transport,
+                                     motet_error *error, trial_result *result) {
+  mt_planner_options options = {.config = data->config,
+                                .schedule = what->schedule,
+                                .pipeline = what->pipeline,
+                                .replicas = what->replicas,
+                                .microbatches = TRIAL_MICROBATCHES / what->replicas};
+  memcpy(options.trainable, what->trainable, sizeof options.trainable);
+  mt_layer_costs_from_operations(data->config, &options.costs);
+  memset(result, 0, sizeof *result);
+  mt_planner *planner = NULL;
+  mt_interpreter *interpreter = NULL;
+  mt_arena *arena = mt_arena_create(), *last = mt_arena_create();
+  bool held[64], trains[64];
+  motet_status status = mt_planner_create(&options, error, &planner);
+  if (status != MOTET_OK) goto done;
+  mt_planner_held(planner, transport->rank, held);
+  mt_planner_trainable(planner, trains);
+  status = mt_network_create(data->config, held, trains, error, &result->network);
+  if (status != MOTET_OK) goto done;
+  mt_network_initialize(result->network, 7);
+  status = mt_interpreter_create(
+      &(mt_interpreter_options){.config = data->config, .network = result->network, .transport = transport}, error,
+      &interpreter);
+  mt_batch_source source = {.context = data, .shape = trial_shape, .load = trial_load};
+  motet_carried *carried = NULL;
+  int32_t carried_count = 0;
+  for (int step = 0; step < TRIAL_STEPS && status == MOTET_OK; step++) {
+    mt_plan plan;
+    mt_batch batches[TRIAL_MICROBATCHES];
+    static const motet_carried nothing;
+    data->step = step;
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) batches[m] = data->microbatches[step][m].shape;
+    status = mt_planner_plan(planner, MT_PLANNER_TRAIN, batches, carried != NULL ? carried : &nothing,
+                             carried_count, arena, error, &plan);
+    if (status != MOTET_OK) break;
+    mt_network_zero_gradients(result->network);
+    mt_step_result measured;
+    mt_step this = {.program = plan.program,
+                    .source = &source,
+                    .number = step + 1,
+                    .optimizer = {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-3},
+                    .clip_norm = 0.5,
+                    .sums = result->losses[step],
+                    .sum_count = TRIAL_MICROBATCHES};
+    status = mt_interpreter_run(interpreter, &this, error, &measured);
+    if (status == MOTET_OK) {
+      result->norms[step] = measured.gradient_norm;
+      result->peak_bytes = measured.peak_bytes;
+      if (plan.verification.memory != NULL)
+        result->forecast_bytes = plan.verification.memory[transport->rank].peak_bytes;
+      for (int32_t s = 0; s < plan.program->stage_count; s++) {
+        const motet_group *group = &plan.program->groups[plan.program->stages[s].group];
+        for (int32_t i = 0; i < group->count; i++)
+          if (plan.program->group_ranks[group->first + i] == transport->rank)
+            result->forecast_bytes -= plan.program->static_bytes[s];
+      }
+      mt_arena_reset(last);
+      status = mt_planner_carried(plan.program, last, error, &carried, &carried_count);
+    }
+    mt_plan_free(&plan);
+    mt_arena_reset(arena);
+  }
+done:
+  mt_interpreter_destroy(interpreter);
+  mt_planner_destroy(planner);
+  mt_arena_destroy(arena);
+  mt_arena_destroy(last);
+  return status;
+}
+
+static inline const mt_parameter *trial_find(mt_network *network, const char *name) {
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++)
+    if (strcmp(mt_network_parameter(network, i)->name, name) == 0) return mt_network_parameter(network, i);
+  return NULL;
+}
+
+#endif
