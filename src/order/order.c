@@ -1,4 +1,6 @@
 #include "order/order.h"
+#include "order/bound.h"
+#include "order/repair.h"
 #include "order/search.h"
 
 #include <string.h>
@@ -7,6 +9,7 @@ typedef struct maker {
   mt_arena *arena;
   const mt_instance *instance;
   mt_windows windows;
+  mt_ticks bound;
   mt_timeline *timeline;
   mt_greedy *greedy;
   mt_plan *best, *trial;
@@ -67,6 +70,53 @@ static void construct(maker *k) {
   }
 }
 
+/* Work of the default effort, in node visits (some tens of nanoseconds each), and of a second. */
+static const int64_t WORK_DEFAULT = 8000000, WORK_BOUND = 8000000;
+static const double WORK_A_SECOND = 3e7;
+enum { NODES_SEARCHED = 1 << 14 }; /* larger instances are searched only on demand */
+
+static int64_t work_allowed(const maker *k, const mt_order_options *options) {
+  double seconds = options != NULL ? options->search_seconds : 0.0;
+  if (seconds < 0.0) return 0;
+  if (seconds > 0.0) return seconds < 1e9 ? (int64_t)(seconds * WORK_A_SECOND) : INT64_MAX / 2;
+  return k->instance->node_count <= NODES_SEARCHED ? WORK_DEFAULT : 0;
+}
+
+static bool try_repair(maker *k, mt_repair *repair, mt_ticks target, int64_t share, int64_t *work) {
+  int64_t left = share < *work ? share : *work, before = left;
+  mt_greedy_rule rule = {.target = target, .scan = 32};
+  mt_greedy_run(k->greedy, &rule, k->owner, k->timeline, k->trial);
+  keep_better(k);
+  if (k->best->makespan <= target) return true;
+  bool found = mt_repair_run(repair, target, k->trial, &left, k->trial);
+  *work -= before - left;
+  if (!found || !mt_timeline_run(k->timeline, k->instance, k->trial)) return false;
+  keep_better(k);
+  return k->best->makespan <= target;
+}
+
+/* Aims at the bound, then halves the gap, then spends what is left on the next better makespan. */
+static bool improve(maker *k, int64_t work) {
+  const mt_instance *instance = k->instance;
+  if (k->best->makespan <= k->bound || work <= 0) return true;
+  for (int32_t i = 0; i < instance->item_count; i++)
+    if (instance->items[i].window_after >= 0) return true;
+  mt_repair *repair = mt_repair_create(k->arena, instance, &k->windows);
+  if (repair == NULL) return false;
+  /* Without a common unit a plan better by less than a millionth is not worth a round. */
+  mt_ticks step = instance->exact ? 1 : k->best->makespan / 1000000 + 1;
+  mt_ticks low = k->bound, target = low;
+  int64_t share = work / 4;
+  for (; low < k->best->makespan && work > 0; target = low + (k->best->makespan - low) / 2) {
+    if (low + step >= k->best->makespan && target > k->bound) break;
+    if (!try_repair(k, repair, target, share, &work)) low = target + step;
+    share = work / 4;
+  }
+  while (work > 0 && k->best->makespan - step >= k->bound)
+    if (!try_repair(k, repair, k->best->makespan - step, work, &work)) break;
+  return true;
+}
+
 static motet_status check_ahead(const mt_derivation *derivation, motet_error *error) {
   for (int32_t s = 0; s < derivation->stage_count; s++) {
     const mt_region *region = &derivation->regions[derivation->stages[s].region];
@@ -102,7 +152,7 @@ static motet_status write_order(maker *k, motet_error *error, mt_order_result *r
     order->events[i] = instance->event[node];
     order->start[i] = start[node];
   }
-  result->bound = (double)k->windows.critical * instance->unit;
+  result->bound = (double)k->bound * instance->unit;
   if (result->bound > result->makespan) result->bound = result->makespan;
   return MOTET_OK;
 }
@@ -125,6 +175,14 @@ motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, con
     return mt_error_memory(error, (unsigned long long)instance->node_count * 64, "the order search");
   for (int32_t i = 0; i < instance->item_count; i++) k.fill = k.fill || !instance->items[i].prefix;
   if (!baselines(&k)) return mt_error_memory(error, (unsigned long long)instance->node_count * 16, "owner maps");
-  if (k.fill) construct(&k);
+  k.bound = k.windows.critical;
+  if (k.fill) {
+    construct(&k);
+    int64_t work = WORK_BOUND;
+    if (!mt_bound_find(arena, instance, &k.windows, k.best->makespan, &work, &k.bound))
+      return mt_error_memory(error, (unsigned long long)instance->node_count * 32, "a lower bound");
+    if (!improve(&k, work_allowed(&k, options)))
+      return mt_error_memory(error, (unsigned long long)instance->node_count * 64, "the order search");
+  }
   return write_order(&k, error, result);
 }
