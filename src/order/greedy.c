@@ -17,19 +17,20 @@ struct mt_greedy {
   const mt_instance *instance;
   const mt_windows *windows;
   mt_greedy_rule rule;
-  task_list *lists;      /* [P + 1] */
-  int32_t *list_next;    /* [nodes] */
-  int32_t *by_due;       /* [items] items in order of their forwards' deadlines */
-  int32_t *owner;        /* [items] */
-  int32_t *missing;      /* [nodes] predecessors that have no start yet */
-  mt_ticks *start;       /* [nodes] or NONE */
-  mt_ticks *free_at;     /* [P] end of the rank's last task */
-  int32_t *next;         /* [P] next body node */
-  int32_t *chain;        /* [nodes] next task in the rank's sequence */
-  int32_t *first, *last; /* [P] ends of the chains */
-  int32_t open;          /* free tasks without a start */
-  mt_ticks *wake;        /* [P] when the rank decides next; the heap's key */
-  int32_t *heap, *place; /* [P] ranks by (wake, rank); where a rank stands in it, or NONE: asleep */
+  task_list *lists;           /* [P + 1] */
+  int32_t *list_next;         /* [nodes] */
+  int32_t *by_due;            /* [items] items in order of their forwards' deadlines */
+  int32_t *owner;             /* [items] */
+  int32_t *missing;           /* [nodes] predecessors that have no start yet */
+  mt_ticks *start;            /* [nodes] or NONE */
+  mt_ticks *free_at;          /* [P] end of the rank's last task */
+  int32_t *next;              /* [P] next body node */
+  int32_t *chain;             /* [nodes] next task in the rank's sequence */
+  int32_t *first, *last;      /* [P] ends of the chains */
+  mt_ticks *room, *back_room; /* [P] idle time left for items; for their backwards, once the first is released */
+  int32_t open;               /* free tasks without a start */
+  mt_ticks *wake;             /* [P] when the rank decides next; the heap's key */
+  int32_t *heap, *place;      /* [P] ranks by (wake, rank); where a rank stands in it, or NONE: asleep */
   int32_t heap_count;
 };
 
@@ -51,6 +52,8 @@ mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const 
   *g = (mt_greedy){.instance = instance,
                    .windows = windows,
                    .lists = MT_ARENA_NEW(arena, task_list, ranks + 1),
+                   .room = MT_ARENA_NEW(arena, mt_ticks, ranks),
+                   .back_room = MT_ARENA_NEW(arena, mt_ticks, ranks),
                    .list_next = MT_ARENA_NEW(arena, int32_t, nodes),
                    .by_due = MT_ARENA_NEW(arena, int32_t, items),
                    .owner = MT_ARENA_NEW(arena, int32_t, items),
@@ -64,9 +67,10 @@ mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const 
                    .wake = MT_ARENA_NEW(arena, mt_ticks, ranks),
                    .heap = MT_ARENA_NEW(arena, int32_t, ranks),
                    .place = MT_ARENA_NEW(arena, int32_t, ranks)};
-  if (g->lists == NULL || g->list_next == NULL || g->by_due == NULL || g->owner == NULL || g->missing == NULL ||
-      g->start == NULL || g->free_at == NULL || g->next == NULL || g->chain == NULL || g->first == NULL ||
-      g->last == NULL || g->wake == NULL || g->heap == NULL || g->place == NULL)
+  if (g->lists == NULL || g->room == NULL || g->back_room == NULL || g->list_next == NULL || g->by_due == NULL ||
+      g->owner == NULL || g->missing == NULL || g->start == NULL || g->free_at == NULL || g->next == NULL ||
+      g->chain == NULL || g->first == NULL || g->last == NULL || g->wake == NULL || g->heap == NULL ||
+      g->place == NULL)
     return NULL;
   by_due_key *keys = MT_ARENA_NEW(arena, by_due_key, items);
   if (keys == NULL) return NULL;
@@ -199,6 +203,11 @@ static void place_node(mt_greedy *g, int32_t node, int32_t rank, mt_ticks start)
   if (node < instance->body_count) {
     g->next[rank]++;
   } else {
+    const mt_item *item = &instance->items[instance->item_of[node]];
+    if (node == item->forward && item->backward >= 0) {
+      g->back_room[rank] -= instance->length[item->backward];
+      g->room[rank] -= instance->length[item->forward] + instance->length[item->backward];
+    }
     g->owner[instance->item_of[node]] = rank;
     g->open--;
   }
@@ -222,19 +231,41 @@ static bool window_allows(const mt_greedy *g, const mt_item *item, int32_t node,
   return consumed + g->instance->length[item->window_after] <= time + g->instance->length[node];
 }
 
-/* The first task of the list that rank may start now and end by @p limit; *later: when one is released. */
-static int32_t list_find(const mt_greedy *g, const task_list *list, int32_t rank, mt_ticks time, mt_ticks limit,
-                         int32_t *before, mt_ticks *later) {
+/* A rank at the moment of its decision. */
+typedef struct moment {
+  int32_t rank, body; /* its next body node, or NONE */
+  mt_ticks time;
+  mt_ticks ready;    /* when the body node's inputs are there, if that is known */
+  mt_ticks limit[2]; /* latest end of a forward that needs nothing; of any other task */
+  mt_ticks later;    /* when the next of the tasks looked at is released */
+} moment;
+
+/* An item without an owner goes only where its backward has room, too. */
+static bool has_room(const mt_greedy *g, const mt_item *item, int32_t rank) {
+  if (!g->rule.quota || item->backward < 0 || g->owner[item - g->instance->items] != NONE) return true;
+  const mt_ticks *length = g->instance->length;
+  return length[item->backward] <= g->back_room[rank] &&
+         length[item->forward] + length[item->backward] <= g->room[rank];
+}
+
+static bool may_start(const mt_greedy *g, const moment *now, const mt_item *item, int32_t task) {
+  bool opening = item->source && task == item->forward;
+  if (now->time + g->instance->length[task] > now->limit[opening ? 0 : 1]) return false;
+  if (!opening && now->body != NONE && (item->prefix || (g->rule.patient && now->ready <= now->time))) return false;
+  return window_allows(g, item, task, now->rank, now->time) && (!opening || has_room(g, item, now->rank));
+}
+
+/* The first task of the list that may start now. */
+static int32_t list_find(const mt_greedy *g, const task_list *list, moment *now, int32_t *before) {
   const mt_instance *instance = g->instance;
   int32_t looked = 0;
   *before = NONE;
   for (int32_t task = list->first; task != NONE && looked < g->rule.scan; task = g->list_next[task], looked++) {
     const mt_item *item = &instance->items[instance->item_of[task]];
-    mt_ticks from = release(g, task, rank);
-    if (from > time) {
-      if (from < *later) *later = from;
-    } else if (time + instance->length[task] <= limit && window_allows(g, item, task, rank, time) &&
-               !(item->prefix && task == item->backward && limit < FOREVER)) {
+    mt_ticks from = release(g, task, now->rank);
+    if (from > now->time) {
+      if (from < now->later) now->later = from;
+    } else if (may_start(g, now, item, task)) {
       return task;
     }
     *before = task;
@@ -243,35 +274,40 @@ static int32_t list_find(const mt_greedy *g, const task_list *list, int32_t rank
 }
 
 /* Takes from the rank's own list and the common one what has the earlier deadline. */
-static bool place_free(mt_greedy *g, int32_t rank, mt_ticks time, mt_ticks limit, mt_ticks *later) {
-  task_list *own = &g->lists[rank], *common = &g->lists[g->instance->ranks];
+static bool place_free(mt_greedy *g, moment *now) {
+  task_list *own = &g->lists[now->rank], *common = &g->lists[g->instance->ranks];
   int32_t before_own, before_common;
-  int32_t a = list_find(g, own, rank, time, limit, &before_own, later);
-  int32_t b = list_find(g, common, rank, time, limit, &before_common, later);
+  int32_t a = list_find(g, own, now, &before_own);
+  int32_t b = list_find(g, common, now, &before_common);
   if (a == NONE && b == NONE) return false;
   bool take_own = b == NONE || (a != NONE && sooner(g, a, b));
   list_remove(g, take_own ? own : common, take_own ? before_own : before_common, take_own ? a : b);
-  place_node(g, take_own ? a : b, rank, time);
+  place_node(g, take_own ? a : b, now->rank, now->time);
   return true;
 }
 
 static void decide(mt_greedy *g, int32_t rank) {
   const mt_instance *instance = g->instance;
-  mt_ticks time = g->wake[rank], later = FOREVER, ready = FOREVER, limit = FOREVER;
-  if (time < g->free_at[rank]) {
+  moment now = {.rank = rank,
+                .body = g->next[rank] < instance->body_begin[rank + 1] ? g->next[rank] : NONE,
+                .time = g->wake[rank],
+                .ready = FOREVER,
+                .limit = {FOREVER, FOREVER},
+                .later = FOREVER};
+  if (now.time < g->free_at[rank]) {
     wake_rank(g, rank, g->free_at[rank]);
     return;
   }
-  int32_t body = g->next[rank] < instance->body_begin[rank + 1] ? g->next[rank] : NONE;
-  if (body != NONE) {
-    limit = g->rule.target - g->windows->tail[body];
-    if (g->missing[body] == 0) ready = release(g, body, rank);
+  if (now.body != NONE) {
+    now.limit[0] = g->rule.encode_target - g->windows->tail[now.body];
+    now.limit[1] = g->rule.target - g->windows->tail[now.body];
+    if (g->missing[now.body] == 0) now.ready = release(g, now.body, rank);
   }
-  if (place_free(g, rank, time, limit, &later)) return;
-  if (ready <= time)
-    place_node(g, body, rank, time);
-  else if (ready < FOREVER || later < FOREVER)
-    wake_rank(g, rank, ready < later ? ready : later);
+  if (place_free(g, &now)) return;
+  if (now.ready <= now.time)
+    place_node(g, now.body, rank, now.time);
+  else if (now.ready < FOREVER || now.later < FOREVER)
+    wake_rank(g, rank, now.ready < now.later ? now.ready : now.later);
 }
 
 /* Everything waits for a free task that fits nowhere: the most urgent one is placed where it ends first. */
@@ -306,6 +342,24 @@ static void force(mt_greedy *g) {
   place_node(g, best, rank, rank_start);
 }
 
+/* Idle time of the ranks up to the target, in all and behind the first release of a backward. */
+static void set_rooms(mt_greedy *g) {
+  const mt_instance *instance = g->instance;
+  mt_ticks first = g->rule.target;
+  for (int32_t i = 0; i < instance->item_count; i++)
+    if (instance->items[i].backward >= 0 && g->windows->head[instance->items[i].backward] < first)
+      first = g->windows->head[instance->items[i].backward];
+  for (int32_t r = 0; r < instance->ranks; r++) {
+    g->room[r] = g->rule.target;
+    g->back_room[r] = g->rule.target - first;
+    for (int32_t node = instance->body_begin[r]; node < instance->body_begin[r + 1]; node++) {
+      mt_ticks behind = g->windows->head[node] + instance->length[node] - first;
+      g->room[r] -= instance->length[node];
+      g->back_room[r] -= behind < 0 ? 0 : behind < instance->length[node] ? behind : instance->length[node];
+    }
+  }
+}
+
 static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner) {
   const mt_instance *instance = g->instance;
   g->rule = *rule;
@@ -317,6 +371,7 @@ static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner
     g->next[r] = instance->body_begin[r];
     g->first[r] = g->last[r] = g->place[r] = NONE;
   }
+  if (rule->quota) set_rooms(g);
   memset(g->start, 0xff, (size_t)instance->node_count * sizeof *g->start);
   memcpy(g->owner, owner, (size_t)instance->item_count * sizeof *owner);
   for (int32_t node = 0; node < instance->node_count; node++)

@@ -21,9 +21,12 @@ motet_status mt_windows_build(mt_arena *arena, const mt_instance *instance, mote
 
 /** How mt_greedy_run() places. */
 typedef struct mt_greedy_rule {
-  mt_ticks target; /* makespan aimed at: body nodes may start as late as it allows */
-  int32_t scan;    /* how far behind the earliest deadline a task that fits is looked for, >= 1 */
-  bool prefix;     /* all forwards that need nothing stand before the body */
+  mt_ticks target;        /* makespan aimed at: body nodes may start as late as it allows */
+  mt_ticks encode_target; /* the same for forwards that need nothing: what they leave is for the others */
+  int32_t scan;           /* how far behind the earliest deadline a task that fits is looked for, >= 1 */
+  bool prefix;            /* all forwards that need nothing stand before the body */
+  bool patient;           /* a task that nothing waits for does not delay a body node that is ready */
+  bool quota;             /* a rank takes no item whose backward it has no idle time for */
 } mt_greedy_rule;
 
 typedef struct mt_greedy mt_greedy;
@@ -43,5 +46,10 @@ bool mt_plan_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *t
 
 /** Longest first to the least loaded rank; items with a fixed owner go there. */
 bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *owner);
+
+/** The whole search: the best plan found, or NULL when memory is out. @p seconds as in mt_order_options; @p bound:
+ * no plan with the instance's owners is below it. */
+mt_plan *mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
+                       mt_timeline *timeline, mt_ticks *bound);
 
 #endif

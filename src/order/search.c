@@ -1,0 +1,164 @@
+#include "order/search.h"
+
+#include "order/bound.h"
+#include "order/repair.h"
+
+#include <string.h>
+
+/* Effort, in node visits of some nanoseconds each. */
+static const int64_t WORK_DEFAULT = 30000000, WORK_BOUND = 6000000, WORK_GREEDY = 800000;
+static const double WORK_A_SECOND = 1e8;
+enum { NODES_SEARCHED = 1 << 14 }; /* larger instances are repaired on demand only */
+
+/* How the idle time beyond the critical path is shared out: encodes may use `eighths` of it. */
+typedef struct variant {
+  int32_t eighths, scan;
+  bool patient;
+} variant;
+
+static const variant VARIANTS[] = {{1, 1, true},  {2, 1, true},   {4, 1, true},  {8, 1, true},
+                                   {8, 1, false}, {8, 32, false}, {2, 32, true}, {8, 32, true}};
+enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
+
+typedef struct maker {
+  mt_arena *arena;
+  const mt_instance *instance;
+  const mt_windows *windows;
+  mt_timeline *timeline;
+  mt_greedy *greedy;
+  mt_plan *best, *trial;
+  int32_t *owner;
+  bool found;
+  bool backwards; /* some item has one */
+  mt_ticks bound;
+  int64_t greedy_work;
+} maker;
+
+static void keep_better(maker *k) {
+  if (!mt_timeline_keeps_windows(k->timeline, k->instance)) return;
+  if (k->found && k->trial->makespan >= k->best->makespan) return;
+  mt_plan_copy(k->instance, k->best, k->trial);
+  k->found = true;
+}
+
+static bool reached(const maker *k, mt_ticks target) { return k->found && k->best->makespan <= target; }
+
+static void run_greedy(maker *k, const mt_greedy_rule *rule) {
+  mt_greedy_run(k->greedy, rule, k->owner, k->timeline, k->trial);
+  k->greedy_work -= k->instance->node_count;
+  keep_better(k);
+}
+
+static void run_variant(maker *k, mt_ticks target, const variant *v) {
+  mt_ticks beyond = target - k->windows->critical;
+  run_greedy(k, &(mt_greedy_rule){.target = target,
+                                  .encode_target =
+                                      k->windows->critical + beyond / 8 * v->eighths + beyond % 8 * v->eighths / 8,
+                                  .scan = v->scan,
+                                  .patient = v->patient});
+}
+
+static void owners_free(maker *k) {
+  for (int32_t i = 0; i < k->instance->item_count; i++) k->owner[i] = k->instance->items[i].fixed_owner;
+}
+
+/* The plans that no answer may be slower than: everything before the body, with either owner map; everything at its
+ * consumer. */
+static bool run_baselines(maker *k, bool fill) {
+  const mt_instance *instance = k->instance;
+  const mt_greedy_rule prefix = {
+      .target = k->windows->critical, .encode_target = k->windows->critical, .scan = 1, .prefix = true};
+  if (!mt_owners_balance(k->arena, instance, k->owner)) return false;
+  run_greedy(k, &prefix);
+  if (!fill) return true; /* `prefix` is asked for, not undercut */
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    int32_t fixed = instance->items[i].fixed_owner;
+    k->owner[i] = fixed >= 0 ? fixed : instance->items[i].microbatch % instance->ranks;
+  }
+  run_greedy(k, &prefix);
+  if (mt_plan_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
+  owners_free(k);
+  return true;
+}
+
+/* Halves the range between the bound and the best plan, each target tried with every way of sharing idle time. */
+static void run_variants(maker *k) {
+  mt_ticks low = k->bound, target = low;
+  while (low < k->best->makespan && k->greedy_work > 0) {
+    for (int32_t v = 0; v < VARIANT_COUNT && !reached(k, target) && k->greedy_work > 0; v++)
+      if (k->backwards || VARIANTS[v].eighths == 8) run_variant(k, target, &VARIANTS[v]);
+    if (!reached(k, target)) low = target + 1;
+    target = low + (k->best->makespan - low) / 2;
+  }
+}
+
+static bool try_repair(maker *k, mt_repair *repair, mt_ticks target, int64_t share, int64_t *work) {
+  int64_t left = share < *work ? share : *work, before = left;
+  bool found = mt_repair_run(repair, target, k->best, &left, k->trial);
+  *work -= before - left;
+  if (found && mt_timeline_run(k->timeline, k->instance, k->trial)) keep_better(k);
+  return reached(k, target);
+}
+
+/* Aims at the bound, then halves the gap, then spends what is left on the next better makespan. */
+static bool run_repair(maker *k, int64_t work) {
+  const mt_instance *instance = k->instance;
+  if (reached(k, k->bound) || work <= 0) return true;
+  for (int32_t i = 0; i < instance->item_count; i++)
+    if (instance->items[i].window_after >= 0) return true;
+  mt_repair *repair = mt_repair_create(k->arena, instance, k->windows);
+  if (repair == NULL) return false;
+  /* Without a common unit a plan better by less than a millionth is not worth a round. */
+  mt_ticks step = instance->exact ? 1 : k->best->makespan / 1000000 + 1;
+  int64_t share = work / 4;
+  mt_ticks low = k->bound, target = low;
+  for (; low < k->best->makespan && work > 0; target = low + (k->best->makespan - low) / 2) {
+    if (low + step >= k->best->makespan && target > k->bound) break;
+    if (!try_repair(k, repair, target, share, &work)) low = target + step;
+    share = work / 4;
+  }
+  while (work > 0 && k->best->makespan - step >= k->bound)
+    if (!try_repair(k, repair, k->best->makespan - step, work, &work)) break;
+  return true;
+}
+
+static int64_t repair_work(const maker *k, double seconds) {
+  if (seconds < 0.0) return 0;
+  if (seconds > 0.0) return seconds < 1e9 ? (int64_t)(seconds * WORK_A_SECOND) : INT64_MAX / 2;
+  return k->instance->node_count <= NODES_SEARCHED ? WORK_DEFAULT : 0;
+}
+
+static bool search(maker *k, double seconds, bool fill) {
+  owners_free(k);
+  if (!fill) return run_baselines(k, false);
+  run_greedy(k, &(mt_greedy_rule){.target = k->bound, .encode_target = k->bound, .scan = 1});
+  if (reached(k, k->bound)) return true; /* the critical path: nothing is faster */
+  if (!run_baselines(k, true)) return false;
+  int64_t work = WORK_BOUND;
+  if (!mt_bound_find(k->arena, k->instance, k->windows, k->best->makespan, &work, &k->bound)) return false;
+  run_variants(k);
+  return run_repair(k, repair_work(k, seconds));
+}
+
+mt_plan *mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
+                       mt_timeline *timeline, mt_ticks *bound) {
+  maker k = {.arena = arena,
+             .instance = instance,
+             .windows = windows,
+             .timeline = timeline,
+             .greedy = mt_greedy_create(arena, instance, windows),
+             .best = mt_plan_create(arena, instance),
+             .trial = mt_plan_create(arena, instance),
+             .owner = MT_ARENA_NEW(arena, int32_t, instance->item_count),
+             .bound = windows->critical,
+             .greedy_work = WORK_GREEDY};
+  if (k.greedy == NULL || k.best == NULL || k.trial == NULL || k.owner == NULL) return NULL;
+  bool fill = false;
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    fill = fill || !instance->items[i].prefix;
+    k.backwards = k.backwards || instance->items[i].backward >= 0;
+  }
+  if (!search(&k, seconds, fill)) return NULL;
+  *bound = k.bound;
+  return k.best;
+}
