@@ -28,9 +28,12 @@ struct mt_greedy {
   int32_t *chain;             /* [nodes] next task in the rank's sequence */
   int32_t *first, *last;      /* [P] ends of the chains */
   mt_ticks *room, *back_room; /* [P] idle time left for items; for their backwards, once the first is released */
-  int32_t open;               /* free tasks without a start */
-  mt_ticks *wake;             /* [P] when the rank decides next; the heap's key */
-  int32_t *heap, *place;      /* [P] ranks by (wake, rank); where a rank stands in it, or NONE: asleep */
+  bool late;                  /* something starts too late for the target */
+  int32_t placed;
+  bool carried;          /* some item is */
+  int32_t open;          /* free tasks without a start */
+  mt_ticks *wake;        /* [P] when the rank decides next; the heap's key */
+  int32_t *heap, *place; /* [P] ranks by (wake, rank); where a rank stands in it, or NONE: asleep */
   int32_t heap_count;
 };
 
@@ -168,8 +171,8 @@ static mt_ticks release(const mt_greedy *g, int32_t node, int32_t rank) {
     mt_arc arc = instance->pred[i];
     int32_t item = instance->item_of[arc.node];
     int32_t from = item < 0 ? instance->rank[arc.node] : g->owner[item];
-    mt_ticks arrival =
-        g->start[arc.node] + instance->length[arc.node] + mt_instance_lag(instance, arc.lag, from, rank);
+    mt_ticks arrival = g->start[arc.node] + instance->length[arc.node];
+    if (from != NONE) arrival += mt_instance_lag(instance, arc.lag, from, rank); /* else a carried feature */
     if (arrival > ready) ready = arrival;
   }
   return ready;
@@ -192,6 +195,8 @@ static void announce(mt_greedy *g, int32_t task) {
 
 static void place_node(mt_greedy *g, int32_t node, int32_t rank, mt_ticks start) {
   const mt_instance *instance = g->instance;
+  if (start > g->rule.target - g->windows->tail[node]) g->late = true;
+  g->placed++;
   g->start[node] = start;
   g->free_at[rank] = start + instance->length[node];
   if (g->last[rank] == NONE)
@@ -225,7 +230,7 @@ static void place_node(mt_greedy *g, int32_t node, int32_t rank, mt_ticks start)
 /* Whether the forward's end keeps the window. A rank that had waited would start it earlier when the sequence
  * is run, so a windowed forward may only follow its rank's last task directly. */
 static bool window_allows(const mt_greedy *g, const mt_item *item, int32_t node, int32_t rank, mt_ticks time) {
-  if (node != item->forward || item->window_after < 0) return true;
+  if (node != item->maker || item->window_after < 0) return true;
   mt_ticks consumed = g->start[item->window_after];
   if (consumed < 0 || time != g->free_at[rank]) return false;
   return consumed + g->instance->length[item->window_after] <= time + g->instance->length[node];
@@ -363,6 +368,8 @@ static void set_rooms(mt_greedy *g) {
 static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner) {
   const mt_instance *instance = g->instance;
   g->rule = *rule;
+  g->carried = g->late = false;
+  g->placed = 0;
   g->open = instance->node_count - instance->body_count;
   g->heap_count = 0;
   for (int32_t l = 0; l <= instance->ranks; l++) g->lists[l] = (task_list){NONE, NONE};
@@ -384,6 +391,8 @@ static void write_plan(const mt_greedy *g, mt_plan *plan) {
   int32_t at = 0;
   for (int32_t r = 0; r < instance->ranks; r++) {
     plan->begin[r] = at;
+    for (int32_t i = 0; g->carried && i < instance->item_count; i++)
+      if (instance->items[i].carried && g->owner[i] == r) plan->sequence[at++] = instance->items[i].forward;
     for (int32_t node = g->first[r]; node != NONE; node = g->chain[node]) plan->sequence[at++] = node;
     for (int32_t node = g->next[r]; node < instance->body_begin[r + 1]; node++) plan->sequence[at++] = node;
   }
@@ -392,25 +401,42 @@ static void write_plan(const mt_greedy *g, mt_plan *plan) {
     plan->rank[node] = g->owner[instance->item_of[node]];
 }
 
-void mt_greedy_run(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
-                   mt_plan *plan) {
+/* A carried item's feature: there from the begin, its place in the plan is its owner's front. */
+static void find_done(mt_greedy *g, const mt_item *item) {
+  const mt_instance *instance = g->instance;
+  g->carried = true;
+  g->start[item->forward] = 0;
+  g->open--;
+  for (int32_t i = instance->succ_begin[item->forward]; i < instance->succ_begin[item->forward + 1]; i++) {
+    int32_t to = instance->succ[i].node;
+    if (--g->missing[to] == 0 && to >= instance->body_count) announce(g, to);
+  }
+}
+
+bool mt_greedy_run(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
+                   mt_plan *plan, int64_t *work) {
   const mt_instance *instance = g->instance;
   reset(g, rule, owner);
+  for (int32_t i = 0; i < instance->item_count; i++)
+    if (instance->items[i].carried) find_done(g, &instance->items[i]);
   for (int32_t i = 0; i < instance->item_count; i++) {
     const mt_item *item = &instance->items[i];
-    if (stands_first(g, item, item->forward)) place_node(g, item->forward, g->owner[i], g->free_at[g->owner[i]]);
+    if (!item->carried && stands_first(g, item, item->forward))
+      place_node(g, item->forward, g->owner[i], g->free_at[g->owner[i]]);
   }
   for (int32_t i = 0; i < instance->item_count; i++) {
     const mt_item *item = &instance->items[g->by_due[i]];
     if (item->source && g->start[item->forward] < 0) announce(g, item->forward);
   }
   for (int32_t r = 0; r < instance->ranks; r++) wake_rank(g, r, 0);
-  while (g->open > 0) {
+  while (g->open > 0 && !(rule->strict && g->late)) {
     if (g->heap_count > 0)
       decide(g, heap_take(g));
     else
       force(g);
   }
+  *work -= g->placed + instance->node_count / 8;
+  if (g->open > 0) return false;
   write_plan(g, plan);
-  mt_timeline_run(timeline, instance, plan);
+  return mt_timeline_run(timeline, instance, plan);
 }

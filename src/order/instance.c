@@ -10,9 +10,8 @@ typedef struct raw_arc {
 
 typedef struct builder {
   mt_arena *arena;
+  const mt_instance_request *request;
   const mt_derivation *derivation;
-  const mt_cost_table *costs;
-  const mt_order_options *options;
   mt_instance *instance;
   int32_t *forward, *backward; /* [stages * M] nodes: forward; backward that yields the input gradient; or -1 */
   raw_arc *arcs;
@@ -43,12 +42,10 @@ static int64_t cell(const builder *b, int32_t stage, int32_t microbatch) {
   return (int64_t)stage * b->derivation->microbatches + microbatch;
 }
 
-static motet_status add_nodes(builder *b, motet_error *error) {
+static motet_status allocate_nodes(builder *b, motet_error *error) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
   int64_t cells = (int64_t)d->stage_count * d->microbatches;
-  b->forward = MT_ARENA_NEW(b->arena, int32_t, cells);
-  b->backward = MT_ARENA_NEW(b->arena, int32_t, cells);
   int64_t items = 0, most = d->body_begin[d->ranks];
   for (int32_t s = 0; s < d->stage_count; s++)
     for (int32_t m = 0; is_replicated(d, s) && m < d->microbatches; m++)
@@ -58,6 +55,8 @@ static motet_status add_nodes(builder *b, motet_error *error) {
     return mt_error_set(error, MOTET_ERROR_LIMIT,
                         "%lld events are more than an order can be found for (at most %d)", (long long)most,
                         INT32_MAX / 4);
+  b->forward = MT_ARENA_NEW(b->arena, int32_t, cells);
+  b->backward = MT_ARENA_NEW(b->arena, int32_t, cells);
   instance->body_begin = MT_ARENA_NEW(b->arena, int32_t, d->ranks + 1);
   instance->rank = MT_ARENA_NEW(b->arena, int32_t, most);
   instance->item_of = MT_ARENA_NEW(b->arena, int32_t, most);
@@ -71,6 +70,12 @@ static motet_status add_nodes(builder *b, motet_error *error) {
     return mt_error_memory(error, (unsigned long long)most * 40, "the order's events");
   memset(b->forward, 0xff, (size_t)cells * sizeof *b->forward);
   memset(b->backward, 0xff, (size_t)cells * sizeof *b->backward);
+  return MOTET_OK;
+}
+
+static void add_body(builder *b) {
+  const mt_derivation *d = b->derivation;
+  mt_instance *instance = b->instance;
   int32_t node = 0;
   for (int32_t r = 0; r < d->ranks; r++) {
     instance->body_begin[r] = node;
@@ -84,39 +89,66 @@ static motet_status add_nodes(builder *b, motet_error *error) {
         b->backward[cell(b, event.stage, event.microbatch)] = node;
     }
   }
-  instance->body_begin[d->ranks] = instance->body_count = node;
+  instance->body_begin[d->ranks] = instance->body_count = instance->node_count = node;
+}
+
+static int32_t add_free(builder *b, mt_event event) {
+  mt_instance *instance = b->instance;
+  int32_t node = instance->node_count++;
+  instance->event[node] = event;
+  instance->rank[node] = -1;
+  instance->item_of[node] = instance->item_count;
+  return node;
+}
+
+/* The rank on which the previous step left the feature, or -1. */
+static int32_t carried_on(const builder *b, int32_t stage, int32_t microbatch) {
+  const mt_order_options *options = b->request->options;
+  for (int32_t i = 0; options != NULL && options->carried != NULL && i < options->carried_count; i++)
+    if (options->carried[i].stage == stage && options->carried[i].microbatch == microbatch)
+      return options->carried[i].rank;
+  return -1;
+}
+
+static void add_item(builder *b, int32_t stage, int32_t microbatch, bool steady) {
+  mt_instance *instance = b->instance;
+  const mt_stage *info = &b->derivation->stages[stage];
+  const mt_skeleton *skeleton = &b->derivation->regions[info->region].skeleton;
+  bool relaxed = b->request->relaxed;
+  int32_t on = skeleton->order == MT_ORDER_AHEAD ? carried_on(b, stage, microbatch) : -1;
+  mt_item item = {.stage = stage,
+                  .microbatch = microbatch,
+                  .region = info->region,
+                  .backward = -1,
+                  .fixed_owner = -1,
+                  .window_after = -1,
+                  .carried = steady || on >= 0,
+                  .prefix = skeleton->order == MT_ORDER_PREFIX && !relaxed,
+                  .source = true};
+  if (skeleton->owner == MT_OWNER_ROUND_ROBIN && !relaxed) item.fixed_owner = microbatch % instance->ranks;
+  if (on >= 0) item.fixed_owner = on;
+  mt_event event = {.kind = MOTET_FWD, .stage = stage, .microbatch = microbatch};
+  item.forward = item.maker = add_free(b, event);
+  b->forward[cell(b, stage, microbatch)] = item.forward;
+  event.next = true;
+  if (steady) item.backward = item.maker = add_free(b, event);
+  event = (mt_event){
+      .kind = info->gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD, .stage = stage, .microbatch = microbatch};
+  if (info->gate != MT_GATE_NONE) b->backward[cell(b, stage, microbatch)] = item.backward = add_free(b, event);
+  instance->items[instance->item_count++] = item;
+}
+
+static motet_status add_nodes(builder *b, motet_error *error) {
+  const mt_derivation *d = b->derivation;
+  motet_status status = allocate_nodes(b, error);
+  if (status != MOTET_OK) return status;
+  add_body(b);
   for (int32_t s = 0; s < d->stage_count; s++) {
     if (!is_replicated(d, s)) continue;
-    const mt_stage *stage = &d->stages[s];
-    const mt_skeleton *skeleton = &d->regions[stage->region].skeleton;
-    for (int32_t m = 0; m < d->microbatches; m++) {
-      if (!mt_stage_active(d, s, m)) continue;
-      mt_item *item = &instance->items[instance->item_count];
-      *item = (mt_item){.stage = s,
-                        .microbatch = m,
-                        .region = stage->region,
-                        .forward = node,
-                        .backward = -1,
-                        .fixed_owner = skeleton->owner == MT_OWNER_ROUND_ROBIN ? m % d->ranks : -1,
-                        .window_after = -1,
-                        .prefix = skeleton->order == MT_ORDER_PREFIX,
-                        .source = true};
-      instance->event[node] = (mt_event){.kind = MOTET_FWD, .stage = s, .microbatch = m};
-      b->forward[cell(b, s, m)] = node++;
-      if (stage->gate != MT_GATE_NONE) {
-        instance->event[node] =
-            (mt_event){.kind = stage->gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD, .stage = s, .microbatch = m};
-        item->backward = node;
-        b->backward[cell(b, s, m)] = node++;
-      }
-      for (int32_t free = item->forward; free < node; free++) {
-        instance->rank[free] = -1;
-        instance->item_of[free] = instance->item_count;
-      }
-      instance->item_count++;
-    }
+    bool ahead = d->regions[d->stages[s].region].skeleton.order == MT_ORDER_AHEAD;
+    for (int32_t m = 0, number = 0; m < d->microbatches; m++)
+      if (mt_stage_active(d, s, m)) add_item(b, s, m, ahead && number++ < b->request->ahead);
   }
-  instance->node_count = node;
   return MOTET_OK;
 }
 
@@ -124,7 +156,8 @@ static motet_status set_seconds(builder *b, motet_error *error) {
   mt_instance *instance = b->instance;
   for (int32_t node = 0; node < instance->node_count; node++) {
     mt_event event = instance->event[node];
-    double seconds = mt_cost_seconds(b->costs, cost_kind(event.kind), event.stage, event.microbatch);
+    if (mt_instance_holds(instance, node)) continue; /* done before the step */
+    double seconds = mt_cost_seconds(b->request->costs, cost_kind(event.kind), event.stage, event.microbatch);
     if (!(seconds >= 0.0) || isinf(seconds))
       return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                           "the cost table gives %g seconds for %s of stage %d, microbatch %d; times are finite and "
@@ -145,10 +178,11 @@ static void add_arc(builder *b, int32_t from, int32_t to, int32_t lag) {
 static int32_t add_lag(builder *b, int32_t stage, int32_t microbatch) {
   mt_instance *instance = b->instance;
   int64_t bytes = 0;
-  if (b->options != NULL && b->options->output_bytes.values != NULL)
-    bytes = b->options->output_bytes.values[stage * b->options->output_bytes.stage_stride +
-                                            microbatch * b->options->output_bytes.microbatch_stride];
-  const mt_links *links = &b->costs->links;
+  const mt_order_options *options = b->request->options;
+  if (options != NULL && options->output_bytes.values != NULL)
+    bytes = options->output_bytes.values[stage * options->output_bytes.stage_stride +
+                                         microbatch * options->output_bytes.microbatch_stride];
+  const mt_links *links = &b->request->costs->links;
   mt_lag lag = {.near_seconds = mt_link_seconds(links->local, bytes),
                 .far_seconds = mt_link_seconds(links->remote, bytes)};
   if (links->ranks_per_node <= 0) lag.far_seconds = lag.near_seconds;
@@ -173,7 +207,7 @@ static int32_t first_forward(const builder *b, int32_t stage) {
 static void add_barriers(builder *b) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
-  instance->barrier = instance->item_count > 0;
+  instance->barrier = instance->item_count > 0 && !b->request->relaxed;
   for (int32_t i = 0; i < instance->item_count; i++)
     if (instance->items[i].source && !instance->items[i].prefix) instance->barrier = false;
   for (int32_t e = 0; instance->barrier && e < d->edge_count; e++) {
@@ -305,39 +339,46 @@ static int compare_consumers(const void *a, const void *b) {
 }
 
 /* With features made and consumed in one and the same order, at most `window` are alive iff the k-th is not
- * ready before the (k - window)-th is consumed. */
-static motet_status set_windows(builder *b, motet_error *error) {
+ * ready before the (k - window)-th is consumed. The next step's follow this step's in that count. */
+static void set_window(builder *b, mt_item *items, int32_t count, int32_t window, int64_t *keys) {
   const mt_derivation *d = b->derivation;
+  int32_t consumer = -1, consumed = 0;
+  for (int32_t e = 0; e < d->edge_count; e++)
+    if (d->edges[e].from == items->stage && !is_replicated(d, d->edges[e].to)) consumer = d->edges[e].to;
+  for (int32_t i = 0; i < count && consumer >= 0; i++) {
+    int32_t node = b->forward[cell(b, consumer, items[i].microbatch)];
+    if (node >= 0) keys[consumed++] = ((int64_t)node << 32) | i;
+  }
+  qsort(keys, (size_t)consumed, sizeof *keys, compare_consumers);
+  for (int32_t k = 0; k < consumed; k++) {
+    mt_item *item = &items[keys[k] & INT32_MAX];
+    int64_t after = (int64_t)k - window + (item->maker != item->forward ? consumed : 0);
+    if (after >= 0 && after < consumed) item->window_after = (int32_t)(keys[after] >> 32);
+  }
+}
+
+static motet_status set_windows(builder *b, motet_error *error) {
   mt_instance *instance = b->instance;
   int64_t *keys = MT_ARENA_NEW(b->arena, int64_t, instance->item_count);
   if (keys == NULL) return mt_error_memory(error, 8u * (unsigned)instance->item_count, "the feature window");
   for (int32_t begin = 0, end; begin < instance->item_count; begin = end) {
-    int32_t stage = instance->items[begin].stage, consumer = -1;
-    for (end = begin; end < instance->item_count && instance->items[end].stage == stage;) end++;
-    int32_t window = d->regions[instance->items[begin].region].skeleton.window;
-    for (int32_t e = 0; e < d->edge_count; e++)
-      if (d->edges[e].from == stage && !is_replicated(d, d->edges[e].to)) consumer = d->edges[e].to;
-    if (window <= 0 || consumer < 0 || instance->items[begin].prefix) continue;
-    int32_t count = 0;
-    for (int32_t i = begin; i < end; i++) {
-      int32_t node = b->forward[cell(b, consumer, instance->items[i].microbatch)];
-      if (node >= 0) keys[count++] = ((int64_t)node << 32) | i;
-    }
-    qsort(keys, (size_t)count, sizeof *keys, compare_consumers);
-    for (int32_t k = window; k < count; k++)
-      instance->items[keys[k] & INT32_MAX].window_after = (int32_t)(keys[k - window] >> 32);
+    const mt_item *first = &instance->items[begin];
+    int32_t window = b->derivation->regions[first->region].skeleton.window;
+    for (end = begin; end < instance->item_count && instance->items[end].stage == first->stage;) end++;
+    if (window > 0 && !first->prefix && !b->request->relaxed)
+      set_window(b, &instance->items[begin], end - begin, window, keys);
   }
   return MOTET_OK;
 }
 
-motet_status mt_instance_build(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
-                               const mt_order_options *options, motet_error *error, mt_instance **result) {
+motet_status mt_instance_build(mt_arena *arena, const mt_instance_request *request, motet_error *error,
+                               mt_instance **result) {
   mt_instance *instance = MT_ARENA_NEW(arena, mt_instance, 1);
   if (instance == NULL) return mt_error_memory(error, sizeof *instance, "an ordering problem");
-  instance->ranks = derivation->ranks;
-  instance->ranks_per_node = costs->links.ranks_per_node;
-  instance->first_rank = options != NULL ? options->first_rank : 0;
-  builder b = {.arena = arena, .derivation = derivation, .costs = costs, .options = options, .instance = instance};
+  instance->ranks = request->derivation->ranks;
+  instance->ranks_per_node = request->costs->links.ranks_per_node;
+  instance->first_rank = request->options != NULL ? request->options->first_rank : 0;
+  builder b = {.arena = arena, .request = request, .derivation = request->derivation, .instance = instance};
   motet_status status = add_nodes(&b, error);
   if (status == MOTET_OK) status = set_seconds(&b, error);
   if (status == MOTET_OK) status = add_arcs(&b, error);

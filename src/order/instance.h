@@ -22,16 +22,24 @@ typedef struct mt_lag {
   double near_seconds, far_seconds;
 } mt_lag;
 
-/** The transposed work of one (replicated stage, microbatch): its nodes share an owner. */
+/**
+ * The transposed work of one (replicated stage, microbatch): its nodes share an owner.
+ *
+ * Order `ahead`: a carried item's feature lies on its owner from the begin. Its forward is then a node that takes
+ * no time and is not part of the order; in the steady state its second node, `backward`, is the forward of the
+ * next step's microbatch.
+ */
 typedef struct mt_item {
   int32_t stage, microbatch;
   int32_t region;
   int32_t forward;      /* node */
   int32_t backward;     /* node, or -1 */
   int32_t fixed_owner;  /* rank, or -1: free */
-  int32_t window_after; /* body node; the forward must not end before it does: keeps the window; -1: none */
-  bool prefix;          /* its forward stands before the owner's body, its backward behind it */
-  bool source;          /* its forward needs nothing */
+  int32_t maker;        /* node whose end makes the feature alive: the last of its nodes that is a forward */
+  int32_t window_after; /* body node; the maker must not end before it does: keeps the window; -1: none */
+  bool carried;
+  bool prefix; /* its forward stands before the owner's body, its backward behind it */
+  bool source; /* its forward needs nothing */
 } mt_item;
 
 typedef struct mt_instance {
@@ -85,9 +93,23 @@ static inline mt_ticks mt_instance_lag(const mt_instance *instance, int32_t lag,
   return mt_instance_same_node(instance, from, to) ? entry->near : entry->far;
 }
 
-/** Reads a derivation and its costs. */
-motet_status mt_instance_build(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
-                               const mt_order_options *options, motet_error *error, mt_instance **instance);
+/** What an instance is built for. */
+typedef struct mt_instance_request {
+  const mt_derivation *derivation;
+  const mt_cost_table *costs;
+  const mt_order_options *options; /* or NULL */
+  int32_t ahead;                   /* steady state of order `ahead`: how many of a region's features are carried */
+  bool relaxed;                    /* whatever the skeletons say: any owner, no barrier, no prefix, no window */
+} mt_instance_request;
+
+motet_status mt_instance_build(mt_arena *arena, const mt_instance_request *request, motet_error *error,
+                               mt_instance **instance);
+
+/** Whether @p node is the forward of a carried item: no event. */
+static inline bool mt_instance_holds(const mt_instance *instance, int32_t node) {
+  int32_t item = instance->item_of[node];
+  return item >= 0 && instance->items[item].carried && instance->items[item].forward == node;
+}
 
 /** NULL when memory is out. */
 mt_plan *mt_plan_create(mt_arena *arena, const mt_instance *instance);

@@ -1,7 +1,20 @@
 #include "order/order.h"
+
+#include "order/bound.h"
 #include "order/search.h"
 
 #include <string.h>
+
+/* A solved instance. Everything lives in one arena. */
+typedef struct solution {
+  mt_instance *instance;
+  mt_timeline *timeline;
+  mt_plan *plan;
+  mt_ticks bound; /* for the instance's owners and barriers */
+} solution;
+
+/* Node visits spent on the bound that is told, where it is not a by-product of the search. */
+static const int64_t WORK_BOUND = 6000000;
 
 static motet_status check_ahead(const mt_derivation *derivation, motet_error *error) {
   for (int32_t s = 0; s < derivation->stage_count; s++) {
@@ -19,46 +32,241 @@ static motet_status check_ahead(const mt_derivation *derivation, motet_error *er
   return MOTET_OK;
 }
 
-static motet_status write_order(mt_arena *arena, const mt_instance *instance, mt_timeline *timeline, mt_plan *plan,
+static motet_status check_carried(const mt_derivation *d, const mt_order_options *options, motet_error *error) {
+  for (int32_t i = 0; options != NULL && options->carried != NULL && i < options->carried_count; i++) {
+    motet_carried carried = options->carried[i];
+    bool known = carried.stage >= 0 && carried.stage < d->stage_count && carried.microbatch >= 0 &&
+                 carried.microbatch < d->microbatches && carried.rank >= 0 && carried.rank < d->ranks;
+    const mt_region *region = known ? &d->regions[d->stages[carried.stage].region] : NULL;
+    if (known && region->replicated && region->skeleton.order == MT_ORDER_AHEAD &&
+        mt_stage_active(d, carried.stage, carried.microbatch))
+      continue;
+    return mt_error_set(
+        error, MOTET_ERROR_ARGUMENT,
+        "carried feature %d (stage %d, microbatch %d, rank %d) is none of a region with order=ahead "
+        "that has work for the microbatch",
+        i, carried.stage, carried.microbatch, carried.rank);
+  }
+  return MOTET_OK;
+}
+
+static motet_status solve(mt_arena *arena, const mt_instance_request *request, double seconds, motet_error *error,
+                          solution *s) {
+  mt_windows windows;
+  motet_status status = mt_instance_build(arena, request, error, &s->instance);
+  if (status == MOTET_OK) status = mt_windows_build(arena, s->instance, error, &windows);
+  if (status != MOTET_OK) return status;
+  s->timeline = mt_timeline_create(arena, s->instance);
+  if (s->timeline != NULL) s->plan = mt_search_run(arena, s->instance, &windows, seconds, s->timeline, &s->bound);
+  if (s->timeline == NULL || s->plan == NULL)
+    return mt_error_memory(error, (unsigned long long)s->instance->node_count * 64, "the search for an order");
+  return MOTET_OK;
+}
+
+/* ---- order `ahead` ---- */
+
+/* How many features may be carried: as many as the largest of the regions concerned has, within the windows. */
+static int32_t carried_most(const mt_derivation *d) {
+  int32_t most = 0;
+  for (int32_t s = 0; s < d->stage_count; s++) {
+    const mt_region *region = &d->regions[d->stages[s].region];
+    if (!region->replicated || region->skeleton.order != MT_ORDER_AHEAD) continue;
+    int32_t active = 0;
+    for (int32_t m = 0; m < d->microbatches; m++) active += mt_stage_active(d, s, m);
+    if (region->skeleton.window > 0 && region->skeleton.window < active) active = region->skeleton.window;
+    if (active > most) most = active;
+  }
+  return most;
+}
+
+typedef struct ahead_search {
+  mt_instance_request request;
+  mt_arena *scratch;
+  motet_error *error;
+  int32_t best;
+  double best_makespan; /* seconds: instances of different counts may have different ticks */
+} ahead_search;
+
+static motet_status try_ahead(ahead_search *a, int32_t count) {
+  solution s = {0};
+  mt_arena_reset(a->scratch);
+  a->request.ahead = count;
+  motet_status status = solve(a->scratch, &a->request, -1.0, a->error, &s);
+  if (status != MOTET_OK) return status;
+  double makespan = (double)s.plan->makespan * s.instance->unit;
+  if (a->best < 0 || makespan < a->best_makespan * (1.0 - 1e-12)) {
+    a->best = count;
+    a->best_makespan = makespan;
+  }
+  return MOTET_OK;
+}
+
+/* The count of carried features that the greedy makes most of: a coarse grid, then its best point's surroundings.
+ */
+static motet_status choose_ahead(const mt_instance_request *request, motet_error *error, int32_t *count) {
+  enum { GRID = 8 };
+  ahead_search a = {.request = *request, .scratch = mt_arena_create(), .error = error, .best = -1};
+  if (a.scratch == NULL) return mt_error_memory(error, 0, "order ahead");
+  int32_t low = 0, high = carried_most(request->derivation);
+  motet_status status = try_ahead(&a, 0); /* is order `fill` */
+  for (bool last = false; status == MOTET_OK && !last;) {
+    int32_t step = (high - low) / GRID + 1;
+    last = step == 1;
+    for (int32_t c = low; status == MOTET_OK && c <= high; c += step)
+      if (c > 0) status = try_ahead(&a, c);
+    low = a.best - step + 1 > 0 ? a.best - step + 1 : 0;
+    if (a.best + step - 1 < high) high = a.best + step - 1;
+  }
+  mt_arena_destroy(a.scratch);
+  *count = a.best;
+  return status;
+}
+
+/* With the carried features given, the next step's first encodes go where the ranks wait for the last one's end. */
+typedef struct tails {
+  double *end;     /* [P] */
+  int32_t *rank;   /* [items] where the item's next forward goes, or -1; NULL: nowhere */
+  double *seconds; /* [items] */
+} tails;
+
+static bool fill_tails(mt_arena *arena, const mt_instance_request *request, const solution *s, const double *start,
+                       double makespan, tails *t) {
+  const mt_instance *instance = s->instance;
+  t->end = MT_ARENA_NEW(arena, double, instance->ranks);
+  t->rank = MT_ARENA_NEW(arena, int32_t, instance->item_count);
+  t->seconds = MT_ARENA_NEW(arena, double, instance->item_count);
+  if (t->end == NULL || t->rank == NULL || t->seconds == NULL) return false;
+  for (int32_t r = 0; r < instance->ranks; r++)
+    if (s->plan->begin[r + 1] > s->plan->begin[r]) {
+      int32_t last = s->plan->sequence[s->plan->begin[r + 1] - 1];
+      t->end[r] = start[last] + instance->seconds[last];
+    }
+  int32_t placed = 0;
+  bool open = true; /* in order of consumption: nothing overtakes what did not fit */
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    const mt_item *item = &instance->items[i];
+    const mt_skeleton *skeleton = &request->derivation->regions[item->region].skeleton;
+    if (i == 0 || item->stage != item[-1].stage) placed = 0, open = true;
+    t->rank[i] = -1;
+    if (skeleton->order != MT_ORDER_AHEAD || !open || (skeleton->window > 0 && placed == skeleton->window))
+      continue;
+    double seconds = mt_cost_seconds(request->costs, MT_COST_FORWARD, item->stage, item->microbatch);
+    for (int32_t r = 0; r < instance->ranks; r++) {
+      if (skeleton->owner == MT_OWNER_ROUND_ROBIN && r != item->microbatch % instance->ranks) continue;
+      if (t->rank[i] < 0 || t->end[r] < t->end[t->rank[i]]) t->rank[i] = r;
+    }
+    if (t->end[t->rank[i]] + seconds > makespan) {
+      t->rank[i] = -1;
+      open = false;
+      continue;
+    }
+    t->end[t->rank[i]] += seconds;
+    t->seconds[i] = seconds;
+    placed++;
+  }
+  return true;
+}
+
+/* ---- the answer ---- */
+
+static int64_t write_rank(const solution *s, int32_t rank, const double *start, const tails *t, mt_order *order,
+                          int64_t at) {
+  const mt_instance *instance = s->instance;
+  double end = 0.0;
+  for (int32_t i = s->plan->begin[rank]; i < s->plan->begin[rank + 1]; i++) {
+    int32_t node = s->plan->sequence[i];
+    end = start[node] + instance->seconds[node];
+    if (mt_instance_holds(instance, node)) continue;
+    order->events[at] = instance->event[node];
+    order->start[at++] = start[node];
+  }
+  for (int32_t i = 0; t->rank != NULL && i < instance->item_count; i++) {
+    if (t->rank[i] != rank) continue;
+    const mt_item *item = &instance->items[i];
+    order->events[at] =
+        (mt_event){.kind = MOTET_FWD, .next = true, .stage = item->stage, .microbatch = item->microbatch};
+    order->start[at++] = end;
+    end += t->seconds[i];
+  }
+  return at;
+}
+
+static motet_status write_order(mt_arena *arena, const mt_instance_request *request, const solution *s,
                                 motet_error *error, mt_order_result *result) {
-  int32_t nodes = instance->node_count;
-  double *start = MT_ARENA_NEW(arena, double, nodes);
+  const mt_instance *instance = s->instance;
+  const mt_order_options *options = request->options;
+  int64_t most = (int64_t)instance->node_count + instance->item_count;
+  double *start = MT_ARENA_NEW(arena, double, instance->node_count);
   mt_order *order = &result->order;
   *order = (mt_order){.begin = MT_ARENA_NEW(arena, int64_t, instance->ranks + 1),
-                      .events = MT_ARENA_NEW(arena, mt_event, nodes),
-                      .start = MT_ARENA_NEW(arena, double, nodes),
-                      .barrier = instance->barrier};
-  if (start == NULL || order->begin == NULL || order->events == NULL || order->start == NULL)
-    return mt_error_memory(error, (unsigned long long)nodes * 32, "an order");
-  mt_timeline_run(timeline, instance, plan);
-  result->makespan = mt_timeline_seconds(timeline, instance, plan, start);
-  for (int32_t r = 0; r <= instance->ranks; r++) order->begin[r] = plan->begin[r];
-  for (int32_t i = 0; i < nodes; i++) {
-    int32_t node = plan->sequence[i];
-    order->events[i] = instance->event[node];
-    order->start[i] = start[node];
+                      .events = MT_ARENA_NEW(arena, mt_event, most),
+                      .start = MT_ARENA_NEW(arena, double, most),
+                      .barrier = instance->barrier,
+                      .carried = MT_ARENA_NEW(arena, motet_carried, instance->item_count)};
+  if (start == NULL || order->begin == NULL || order->events == NULL || order->start == NULL ||
+      order->carried == NULL)
+    return mt_error_memory(error, (unsigned long long)most * 32, "an order");
+  mt_timeline_run(s->timeline, instance, s->plan);
+  result->makespan = mt_timeline_seconds(s->timeline, instance, s->plan, start);
+  tails t = {0};
+  if (options != NULL && options->carried != NULL && !fill_tails(arena, request, s, start, result->makespan, &t))
+    return mt_error_memory(error, (unsigned long long)instance->item_count * 16, "the next step's encodes");
+  int64_t at = 0;
+  for (int32_t r = 0; r < instance->ranks; r++) {
+    order->begin[r] = at;
+    at = write_rank(s, r, start, &t, order, at);
   }
+  order->begin[instance->ranks] = at;
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    const mt_item *item = &instance->items[i];
+    if (!item->carried) continue;
+    order->carried[order->carried_count++] =
+        (motet_carried){.stage = item->stage, .microbatch = item->microbatch, .rank = s->plan->rank[item->forward]};
+  }
+  return MOTET_OK;
+}
+
+/* The bound that is told holds for every order of the derivation's transposed work, whatever the skeletons' options
+ * narrow it to. The search's own serves where they narrow nothing. */
+static motet_status set_bound(mt_arena *arena, const mt_instance_request *request, const solution *s, bool steady,
+                              motet_error *error, mt_order_result *result) {
+  mt_ticks bound = s->bound;
+  double unit = s->instance->unit;
+  bool narrowed = steady;
+  for (int32_t i = 0; i < s->instance->item_count; i++) {
+    const mt_item *item = &s->instance->items[i];
+    narrowed = narrowed || item->prefix || (item->fixed_owner >= 0 && !item->carried);
+  }
+  if (narrowed) {
+    mt_instance_request any = *request;
+    any.relaxed = true;
+    any.ahead = steady ? request->derivation->microbatches : 0;
+    mt_instance *instance;
+    mt_windows windows;
+    motet_status status = mt_instance_build(arena, &any, error, &instance);
+    if (status == MOTET_OK) status = mt_windows_build(arena, instance, error, &windows);
+    if (status != MOTET_OK) return status;
+    unit = instance->unit;
+    int64_t work = WORK_BOUND;
+    if (!mt_bound_find(arena, instance, &windows, (mt_ticks)(result->makespan / unit) + 1, &work, &bound))
+      return mt_error_memory(error, (unsigned long long)instance->node_count * 32, "a lower bound");
+  }
+  result->bound = (double)bound * unit;
+  if (result->bound > result->makespan) result->bound = result->makespan;
   return MOTET_OK;
 }
 
 motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
                            const mt_order_options *options, motet_error *error, mt_order_result *result) {
-  mt_instance *instance;
-  mt_windows windows;
+  mt_instance_request request = {.derivation = derivation, .costs = costs, .options = options};
+  solution s = {0};
   motet_status status = check_ahead(derivation, error);
-  if (status == MOTET_OK) status = mt_instance_build(arena, derivation, costs, options, error, &instance);
-  if (status == MOTET_OK) status = mt_windows_build(arena, instance, error, &windows);
-  if (status != MOTET_OK) return status;
-  mt_timeline *timeline = mt_timeline_create(arena, instance);
-  if (timeline == NULL) return mt_error_memory(error, (unsigned long long)instance->node_count * 16, "a timeline");
-  mt_ticks bound;
-  double seconds = options != NULL ? options->search_seconds : 0.0;
-  mt_plan *plan = mt_search_run(arena, instance, &windows, seconds, timeline, &bound);
-  if (plan == NULL)
-    return mt_error_memory(error, (unsigned long long)instance->node_count * 64, "the search for an order");
-  status = write_order(arena, instance, timeline, plan, error, result);
-  if (status != MOTET_OK) return status;
-  result->bound = (double)bound * instance->unit;
-  if (result->bound > result->makespan) result->bound = result->makespan;
-  return MOTET_OK;
+  if (status == MOTET_OK) status = check_carried(derivation, options, error);
+  bool steady = carried_most(derivation) > 0 && (options == NULL || options->carried == NULL);
+  if (status == MOTET_OK && steady) status = choose_ahead(&request, error, &request.ahead);
+  if (status == MOTET_OK)
+    status = solve(arena, &request, options != NULL ? options->search_seconds : 0.0, error, &s);
+  if (status == MOTET_OK) status = write_order(arena, &request, &s, error, result);
+  if (status == MOTET_OK) status = set_bound(arena, &request, &s, steady, error, result);
+  return status;
 }

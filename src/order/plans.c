@@ -20,7 +20,7 @@ bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *ow
   mt_ticks *load = MT_ARENA_NEW(arena, mt_ticks, instance->ranks);
   if (keys == NULL || load == NULL) return false;
   for (int32_t i = 0; i < instance->item_count; i++)
-    keys[i] = (load_key){instance->length[instance->items[i].forward], i};
+    keys[i] = (load_key){instance->length[instance->items[i].maker], i};
   qsort(keys, (size_t)instance->item_count, sizeof *keys, compare_longest);
   for (int32_t k = 0; k < instance->item_count; k++) {
     int32_t item = keys[k].item, rank = instance->items[item].fixed_owner;

@@ -44,9 +44,7 @@ static void keep_better(maker *k) {
 static bool reached(const maker *k, mt_ticks target) { return k->found && k->best->makespan <= target; }
 
 static void run_greedy(maker *k, const mt_greedy_rule *rule) {
-  mt_greedy_run(k->greedy, rule, k->owner, k->timeline, k->trial);
-  k->greedy_work -= k->instance->node_count;
-  keep_better(k);
+  if (mt_greedy_run(k->greedy, rule, k->owner, k->timeline, k->trial, &k->greedy_work)) keep_better(k);
 }
 
 static void run_variant(maker *k, mt_ticks target, const variant *v) {
@@ -55,7 +53,8 @@ static void run_variant(maker *k, mt_ticks target, const variant *v) {
                                   .encode_target =
                                       k->windows->critical + beyond / 8 * v->eighths + beyond % 8 * v->eighths / 8,
                                   .scan = v->scan,
-                                  .patient = v->patient});
+                                  .patient = v->patient,
+                                  .strict = !k->backwards}); /* backwards are late at the very end only */
 }
 
 static void owners_free(maker *k) {

@@ -26,6 +26,7 @@ typedef struct mt_greedy_rule {
   int32_t scan;           /* how far behind the earliest deadline a task that fits is looked for, >= 1 */
   bool prefix;            /* all forwards that need nothing stand before the body */
   bool patient;           /* a task that nothing waits for does not delay a body node that is ready */
+  bool strict;            /* give up where the target is missed */
   bool quota;             /* a rank takes no item whose backward it has no idle time for */
 } mt_greedy_rule;
 
@@ -34,11 +35,12 @@ typedef struct mt_greedy mt_greedy;
 mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const mt_windows *windows);
 
 /**
- * One pass in time over all ranks. @p owner: [items] rank, or -1: whichever rank has time first; filled in.
- * The plan is complete and free of cycles; its makespan is set by @p timeline, which holds its starts.
+ * One pass in time over all ranks. @p owner: [items] rank, or -1: whichever rank has time first. @p work is lowered
+ * by the nodes placed. The plan is complete and free of cycles; its makespan is set by @p timeline, which holds its
+ * starts. False when a strict rule's target was missed; there is no plan then.
  */
-void mt_greedy_run(mt_greedy *greedy, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
-                   mt_plan *plan);
+bool mt_greedy_run(mt_greedy *greedy, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
+                   mt_plan *plan, int64_t *work);
 
 /** Items on the rank of their consumer, right before it, their backwards right behind the gradient's source: no
  * slower than the encoder inside that stage. */

@@ -124,7 +124,7 @@ bool mt_timeline_keeps_windows(const mt_timeline *timeline, const mt_instance *i
   for (int32_t i = 0; i < instance->item_count; i++) {
     const mt_item *item = &instance->items[i];
     if (item->window_after < 0) continue;
-    mt_ticks end = timeline->start[item->forward] + instance->length[item->forward];
+    mt_ticks end = timeline->start[item->maker] + instance->length[item->maker];
     if (end < timeline->start[item->window_after] + instance->length[item->window_after]) return false;
   }
   return true;
