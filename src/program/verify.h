@@ -90,13 +90,15 @@ typedef struct mt_verifier {
   int32_t pipeline_ranks; /* ranks of one replica */
 
   /* From the statement and the placement (verify_statement.c). */
-  uint64_t *live;                      /* [microbatches] modules that are present and not cached */
-  int32_t *layer_stage;                /* [layers] the stage that holds the layer */
-  uint64_t *stage_modules;             /* [stages] modules with layers in it; an empty stage has its region's */
-  uint8_t *trainable;                  /* [stages] some layer of it is */
-  uint8_t *upstream;                   /* [stages] some layer of it or of a stage before it is */
-  uint8_t *asks;                       /* [stages] MT_ASKS_* */
-  int64_t *share_units;                /* [stages] share in units of 1 / MT_SHARE_UNIT; 0 in replicated regions */
+  uint64_t *live;          /* [microbatches] modules that are present and not cached */
+  int32_t *layer_stage;    /* [layers] the stage that holds the layer */
+  uint64_t *stage_modules; /* [stages] modules with layers in it; an empty stage has its region's */
+  mt_verify_lists passes;  /* by empty stage: what passes through it, as index in passed */
+  uint64_t *passed;        /* modules at the two ends of a flow: it must pass where all of them are live */
+  uint8_t *trainable;      /* [stages] some layer of it is */
+  uint8_t *upstream;       /* [stages] some layer of it or of a stage before it is */
+  uint8_t *asks;           /* [stages] MT_ASKS_* */
+  int64_t *share_units;    /* [stages] share in units of 1 / MT_SHARE_UNIT; 0 in replicated regions */
   mt_verify_lists in_edges, out_edges; /* by stage */
   mt_verify_lists held;                /* stages by rank */
   mt_verify_lists carried;             /* entries by rank */
@@ -171,9 +173,21 @@ static inline uint8_t *mt_verify_edge_at(const mt_verifier *verifier, int32_t ed
   return &verifier->edge_flags[(int64_t)microbatch * verifier->program->edge_count + edge];
 }
 
-/** Whether the stage has work for the microbatch. */
-static inline bool mt_verify_active(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
+static inline bool mt_verify_empty(const mt_verifier *verifier, int32_t stage) {
+  return verifier->program->stages[stage].layer_begin == verifier->program->stages[stage].layer_end;
+}
+
+/** Whether the stage may have work for the microbatch. */
+static inline bool mt_verify_allowed(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
   return (verifier->stage_modules[stage] & verifier->live[microbatch]) != 0;
+}
+
+/** Whether it has work. An empty stage, which passes data on, has where the lists say so: that it does where it
+ * must is checked by rule 1, and what it costs where it need not is nothing. */
+static inline bool mt_verify_active(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
+  if (mt_verify_empty(verifier, stage))
+    return (mt_verify_cell_at(verifier, stage, microbatch)->flags & MT_HAS_FORWARD) != 0;
+  return mt_verify_allowed(verifier, stage, microbatch);
 }
 
 static inline int64_t mt_verify_bytes(const motet_size_table *table, int32_t stage, int32_t microbatch) {

@@ -22,7 +22,7 @@ static motet_status check_place(mt_verifier *verifier, place at, const motet_ins
   if (p->microbatches[microbatch].replica != replica)
     REFUSE(at.rank, at.position, microbatch, "rank %d is of replica %d and computes microbatch %d of replica %d",
            at.rank, replica, microbatch, p->microbatches[microbatch].replica);
-  if ((instruction->flags & MOTET_FLAG_NEXT) == 0 && !mt_verify_active(verifier, stage, microbatch))
+  if ((instruction->flags & MOTET_FLAG_NEXT) == 0 && !mt_verify_allowed(verifier, stage, microbatch))
     REFUSE(at.rank, at.position, microbatch,
            "%s of %s for microbatch %d, which has no data for it: must not be computed",
            motet_instruction_name(instruction->kind), STAGE, microbatch);
@@ -92,7 +92,7 @@ static motet_status note_carried(mt_verifier *verifier) {
       return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "carried", i,
                                     "stage %d trains: only a frozen stage's output may come from the step before",
                                     carried->stage);
-    if (!mt_verify_active(verifier, carried->stage, carried->microbatch))
+    if (!mt_verify_allowed(verifier, carried->stage, carried->microbatch))
       return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "carried", i,
                                     "microbatch %d has no data for stage %d", carried->microbatch, carried->stage);
     if (!mt_verify_member(p, p->stages[carried->stage].group, carried->rank) ||
@@ -162,6 +162,16 @@ static motet_status check_cell(mt_verifier *verifier, int32_t stage, int32_t mic
   return MOTET_OK;
 }
 
+static bool is_required(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
+  if (mt_verify_active(verifier, stage, microbatch)) return true;
+  if (!mt_verify_empty(verifier, stage)) return false;
+  for (int64_t i = verifier->passes.begin[stage]; i < verifier->passes.begin[stage + 1]; i++) {
+    uint64_t ends = verifier->passed[verifier->passes.items[i]];
+    if ((ends & ~verifier->live[microbatch]) == 0) return true;
+  }
+  return false;
+}
+
 motet_status mt_verify_completeness(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
   size_t cells = (size_t)p->stage_count * (size_t)p->microbatch_count;
@@ -173,7 +183,7 @@ motet_status mt_verify_completeness(mt_verifier *verifier) {
   if (status != MOTET_OK) return status;
   for (int32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
     for (int32_t stage = 0; stage < p->stage_count; stage++) {
-      if (!mt_verify_active(verifier, stage, microbatch)) continue;
+      if (!is_required(verifier, stage, microbatch)) continue;
       status = check_cell(verifier, stage, microbatch);
       if (status != MOTET_OK) return status;
     }

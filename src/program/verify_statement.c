@@ -123,8 +123,27 @@ static void merge_groups(mt_verifier *verifier, int32_t tie, bool add) {
   }
 }
 
-/* A tie that trains has its gradients added up over all that hold either stage. The shared weight is the last
- * layer's of the second stage (the head). A tie inside one stage needs nothing. */
+/* The weight that a tie shares belongs to the last layer of its second stage (the head) and to the first layer of
+ * that layer's module (the embedding), which the first stage must hold. It trains where the head is marked. */
+static motet_status judge_tie(mt_verifier *verifier, int32_t tie, bool *trains) {
+  const motet_program *p = verifier->program;
+  const motet_program_stage *second = &p->stages[p->ties[tie].second_stage];
+  int32_t head = second->layer_end - 1, module = 0;
+  if (second->layer_begin == second->layer_end)
+    return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "ties", tie,
+                                  "stage %d has no layer and so no weight to share", p->ties[tie].second_stage);
+  while (p->modules[module].layer_end <= head) module++;
+  int32_t embedding = p->modules[module].layer_begin;
+  if (verifier->layer_stage[embedding] != p->ties[tie].first_stage)
+    return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "ties", tie,
+                                  "shares the weight of layer %d, which lies in stage %d and not in %d", embedding,
+                                  verifier->layer_stage[embedding], p->ties[tie].first_stage);
+  *trains = p->layer_trainable[head] != 0;
+  return MOTET_OK;
+}
+
+/* Ties that train have their gradients added up over all ranks that hold either stage; a tie inside one stage needs
+ * nothing. */
 static motet_status list_ties(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
   mt_verify_lists *ties = &verifier->ties, *ranks = &verifier->tie_ranks;
@@ -137,11 +156,9 @@ static motet_status list_ties(mt_verifier *verifier) {
       return MOTET_ERROR_MEMORY;
     for (int32_t i = 0; i < p->tie_count; i++) {
       int32_t first = p->ties[i].first_stage, second = p->ties[i].second_stage;
-      const motet_program_stage *head = &p->stages[second];
-      if (head->layer_begin == head->layer_end)
-        return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "ties", i,
-                                      "stage %d has no layer and so no weight to share", second);
-      if (first == second || p->layer_trainable[head->layer_end - 1] == 0) continue;
+      bool trains = false;
+      if (judge_tie(verifier, i, &trains) != MOTET_OK) return MOTET_ERROR_REFUSED;
+      if (first == second || !trains) continue;
       merge_groups(verifier, i, round == 1);
       if (round == 0) {
         mt_verify_lists_count(ties, first);
