@@ -41,12 +41,14 @@ typedef struct mt_simulation {
                                            stage's forward to the end of its consumer's, wherever they lie */
   double bubble_whole, bubble_stage;    /* 08-commands */
   double *start, *finish; /* with timeline: [instructions]; a WAIT's start is when the rank reached it */
-  uint8_t *idle_cause;    /* with attribute: cause of the idle time right before (or in) an instruction */
+  uint8_t *idle_cause;    /* with attribute: [instructions] main cause of the idle time in an instruction;
+                             MT_IDLE_CAUSES where there is none */
   int64_t critical_count; /* with attribute: the critical path, first to last */
   int64_t *critical;      /* instruction indices in the program's flat array */
 } mt_simulation;
 
-/** Discrete-event simulation with shared links. The program need not be verified, but one that hangs is
+/** Discrete-event simulation with shared links. The cost table is indexed by the program's stages and microbatches,
+ * which number over all replicas. The program need not be verified, but one that hangs is
  * MOTET_ERROR_FAILED with the ranks that stand still. */
 motet_status mt_simulate(mt_arena *arena, const motet_program *program, const mt_cost_table *costs,
                          const mt_simulate_options *options, motet_error *error, mt_simulation **simulation);

@@ -1,4 +1,5 @@
-/* Right programs, drawn at random for the verifier's tests: the simulation against the verifier and the recurrence. */
+/* Right programs, drawn at random for the verifier's tests: the simulation against the verifier and the recurrence.
+ */
 #include "program_builder.h"
 #include "sim/memory.h"
 #include "sim/simulate.h"
@@ -65,8 +66,8 @@ static void test_drawn_programs(void **state) {
         before = memory->steps[i].seconds;
       }
       if (most != verification.memory[rank].peak_bytes || most != memory->peak_bytes[rank])
-        fail_msg("seed %llu, rank %d: %lld bytes on the timeline, %lld by the verifier", (unsigned long long)seed, rank,
-                 (long long)most, (long long)verification.memory[rank].peak_bytes);
+        fail_msg("seed %llu, rank %d: %lld bytes on the timeline, %lld by the verifier", (unsigned long long)seed,
+                 rank, (long long)most, (long long)verification.memory[rank].peak_bytes);
       peaks += most > 0;
     }
     timed += s->makespan > 0;
