@@ -146,6 +146,23 @@ static void test_a_long_microbatch_is_named(void **state) {
   builder_free(&b);
 }
 
+/* Both at once. Rank 1 takes twice as long, and its backward of microbatch 1 another 3 s: F0 1-3, B0 3-7, F1 7-9,
+ * B1 9-16. Rank 0 stands 10-16, its last idle time ended at 7. On the chain since then: 3 s of excess, and half
+ * (the part that rank 1 has more) of the 4 + 2 s that B1 and F1 take by their medians. */
+static void test_causes_share_a_wait(void **state) {
+  (void)state;
+  builder b;
+  builder_begin(&b, 2, 1, 2, 4);
+  builder_cost_all(&b, 1.0, 2.0);
+  builder_cost(&b, MT_COST_FORWARD, 1, 2.0);
+  builder_cost(&b, MT_COST_BACKWARD, 1, 4.0);
+  b.costs.seconds[MT_COST_BACKWARD].values[1 * 4 + 1] = 7.0;
+  mt_simulation *s = simulate_two_ranks(&b);
+  ASSERT_NEAR(s->idle_by_cause[MT_IDLE_MICROBATCH_VARIANCE], 3.0);
+  ASSERT_NEAR(s->idle_by_cause[MT_IDLE_STAGE_IMBALANCE], 3.0);
+  builder_free(&b);
+}
+
 /* Reading inputs for 0.5 s in the steady part of a rank that waits for nobody. */
 static void test_loading_is_an_input_stall(void **state) {
   (void)state;
@@ -225,6 +242,27 @@ static void test_a_node_serialises_its_transfers(void **state) {
     ASSERT_NEAR(s->finish[p->rank_begin[1] - 1], 2.0);                /* rank 0 hears from the other direction */
     builder_free(&b);
   }
+}
+
+/* Two nodes send to a third at once: its NIC takes one after the other. */
+static void test_a_node_takes_in_one_transfer_at_a_time(void **state) {
+  (void)state;
+  builder b;
+  builder_begin(&b, 3, 1, 1, 2);
+  builder_edge(&b, 0, 0);
+  b.costs.links = (mt_links){.ranks_per_node = 1, .remote = {0, 100}, .shared_nic = true};
+  for (int32_t r = 0; r < 2; r++) {
+    int32_t buffer = builder_buffer(&b, MOTET_BUFFER_ACTIVATION, 0, 0, r, 200);
+    builder_add(&b, r, MOTET_SEND, 0, 0, r, buffer, 2);
+    builder_add(&b, r, MOTET_WAIT, 0, 0, r, buffer, 2);
+    builder_add(&b, 2, MOTET_RECV, 0, 0, r, buffer, r);
+  }
+  motet_program *p = builder_end(&b);
+  mt_simulation *s = builder_simulate(&b, p);
+  assert_non_null(s);
+  ASSERT_NEAR(s->finish[1], 2.0);
+  ASSERT_NEAR(s->finish[3], 4.0);
+  builder_free(&b);
 }
 
 /* Readiness decides before rank: rank 1's message is ready first and goes first. */
@@ -346,6 +384,24 @@ static void test_collectives_cost_their_ring(void **state) {
   }
 }
 
+/* Members that disagree on the size: the largest sets the time, whoever comes first. */
+static void test_the_largest_piece_sets_a_collective_s_time(void **state) {
+  (void)state;
+  for (int32_t large = 0; large < 2; large++) {
+    builder b;
+    builder_begin(&b, 2, 1, 1, 1);
+    b.costs.links.local = (mt_link){0, 100};
+    for (int32_t r = 0; r < 2; r++) {
+      int32_t buffer = builder_buffer(&b, MOTET_BUFFER_WEIGHT_GRADIENT, 0, -1, r, r == large ? 800 : 0);
+      builder_add(&b, r, MOTET_ALL_REDUCE, 0, 0, -1, buffer, 0);
+    }
+    mt_simulation *s = builder_simulate(&b, builder_end(&b));
+    assert_non_null(s);
+    ASSERT_NEAR(s->makespan, 8.0);
+    builder_free(&b);
+  }
+}
+
 /* Features of a transposed encoder: one rank encodes three microbatches of 1 s, the other takes 2 s for each. They
  * are born at 1, 2, 3 and die at 3, 5, 7: two are alive from 2 on, a third never, since 3 is a birth and a death.
  */
@@ -388,14 +444,17 @@ int main(void) {
       cmocka_unit_test(test_1f1b_with_latency_by_hand),
       cmocka_unit_test(test_a_slow_stage_is_named),
       cmocka_unit_test(test_a_long_microbatch_is_named),
+      cmocka_unit_test(test_causes_share_a_wait),
       cmocka_unit_test(test_loading_is_an_input_stall),
       cmocka_unit_test(test_data_parallel_waiting_is_apart_from_cool_down),
       cmocka_unit_test(test_a_node_serialises_its_transfers),
+      cmocka_unit_test(test_a_node_takes_in_one_transfer_at_a_time),
       cmocka_unit_test(test_the_first_ready_transfer_takes_the_link),
       cmocka_unit_test(test_transfers_are_rendezvous),
       cmocka_unit_test(test_a_hang_names_the_standing_ranks),
       cmocka_unit_test(test_collectives_that_do_not_meet_are_refused),
       cmocka_unit_test(test_collectives_cost_their_ring),
+      cmocka_unit_test(test_the_largest_piece_sets_a_collective_s_time),
       cmocka_unit_test(test_features_live_from_encode_to_consumer),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
