@@ -107,14 +107,14 @@ static int run_one(const input *seeds, size_t seed_count, uint64_t seed, long ru
   const input *first = &seeds[mt_random_below(&random, seed_count)];
   input this = {.data = malloc(first->bytes + 1), .bytes = first->bytes};
   if (this.data == NULL) return 1;
-  memcpy(this.data, first->data, first->bytes);
+  if (first->bytes > 0) memcpy(this.data, first->data, first->bytes);
   /* The first runs take the seeds as they are. */
   uint64_t changes = (size_t)run < seed_count ? 0 : 1 + mt_random_below(&random, 6);
   for (; changes > 0; changes--) mutate(&this, &seeds[mt_random_below(&random, seed_count)], &random);
   /* An exact allocation, so that a sanitizer sees the first byte read past the end. */
   uint8_t *exact = malloc(this.bytes > 0 ? this.bytes : 1);
   if (exact == NULL) return 1;
-  memcpy(exact, this.data, this.bytes);
+  if (this.bytes > 0) memcpy(exact, this.data, this.bytes);
   LLVMFuzzerTestOneInput(exact, this.bytes);
   free(exact);
   free(this.data);

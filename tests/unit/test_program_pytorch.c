@@ -206,11 +206,12 @@ static void test_statement_of_an_imported_order(void **state) {
 
 static void test_forms_of_writing(void **state) {
   (void)state;
+  static const char byte_order_mark[] = "\xef\xbb\xbf"
+                                        "0F0, 0F1 ,,\"0I0\",0W0 , \"0B1\"\n ,1F0,1B0,\t1F1,\"\",1B1,,\n\n \n";
   const char *const same[] = {
       "0F0,0F1,0I0,0W0,0B1\r\n1F0,1B0,1F1,1B1\r\n",
       "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1",
-      "\xef\xbb\xbf"
-      "0F0, 0F1 ,,\"0I0\",0W0 , \"0B1\"\n ,1F0,1B0,\t1F1,\"\",1B1,,\n\n \n",
+      byte_order_mark,
       "0FORWARD0,0FORWARD1,0BACKWARD_INPUT0,0BACKWARD_WEIGHT0,0FULL_BACKWARD1\n1F0,1FULL_BACKWARD0,1F1,1B1\n",
       "0UNSHARD,0F0,0F1,0I0,0W0,0B1,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0RESHARD\n1F0,(1B0;1F1)OVERLAP_F_B,1B1\n",
   };
