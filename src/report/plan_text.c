@@ -85,16 +85,25 @@ static void put_idle(const mt_report_plan *plan, const mt_plan_text_options *opt
   }
 }
 
-static void put_rank(const mt_report_plan *plan, int32_t rank, mt_words_unit unit, mt_text *out) {
+/* Plans on abstract times know no sizes: a column of zeros says nothing. */
+static bool has_sizes(const mt_report_plan *plan) {
+  bool some = false;
+  for (int32_t rank = 0; plan->verification != NULL && rank < plan->program->ranks; rank++)
+    some = some || plan->verification->memory[rank].peak_bytes > 0;
+  return some;
+}
+
+static void put_rank(const mt_report_plan *plan, int32_t rank, mt_words_unit unit, bool sizes, mt_text *out) {
   const mt_rank_result *result = &plan->simulation->ranks[rank];
   double makespan = plan->simulation->makespan;
   mt_text_append(out, "%6d %12.6g %12.6g %7.1f%%", rank, result->busy * unit.per_second,
                  result->idle * unit.per_second, makespan > 0 ? 100.0 * result->busy / makespan : 0.0);
   if (plan->verification != NULL) {
     const motet_rank_memory *memory = &plan->verification->memory[rank];
+    mt_text_append(out, " %12.6g", memory->peak_activations);
     mt_text bytes = {0};
-    mt_words_bytes(&bytes, memory->peak_bytes);
-    mt_text_append(out, " %14s %12.6g", bytes.data != NULL ? bytes.data : "", memory->peak_activations);
+    if (sizes) mt_words_bytes(&bytes, memory->peak_bytes);
+    if (bytes.data != NULL) mt_text_append(out, " %14s", bytes.data);
     mt_text_free(&bytes);
   }
   mt_text_append(out, "\n");
@@ -104,12 +113,14 @@ static void put_ranks(const mt_report_plan *plan, const mt_plan_text_options *op
   int32_t ranks = plan->program->ranks, limit = options->rank_limit > 0 ? options->rank_limit : DEFAULT_RANKS;
   int32_t head = ranks > limit ? (limit + 1) / 2 : ranks, tail = ranks > limit ? limit / 2 : 0;
   mt_words_unit unit = mt_words_time_unit(plan->simulation->makespan);
+  bool sizes = has_sizes(plan);
   mt_text_append(out, "\n%6s %9s %2s %9s %2s %8s", "rank", "busy", unit.name, "idle", unit.name, "busy");
-  if (plan->verification != NULL) mt_text_append(out, " %14s %12s", "peak memory", "activations");
+  if (plan->verification != NULL) mt_text_append(out, " %12s", "activations");
+  if (sizes) mt_text_append(out, " %14s", "peak memory");
   mt_text_append(out, "\n");
-  for (int32_t rank = 0; rank < head; rank++) put_rank(plan, rank, unit, out);
+  for (int32_t rank = 0; rank < head; rank++) put_rank(plan, rank, unit, sizes, out);
   if (head + tail < ranks) mt_text_append(out, "%6s ranks %d to %d not listed\n", ":", head, ranks - tail - 1);
-  for (int32_t rank = ranks - tail; rank < ranks; rank++) put_rank(plan, rank, unit, out);
+  for (int32_t rank = ranks - tail; rank < ranks; rank++) put_rank(plan, rank, unit, sizes, out);
 }
 
 static int32_t rank_of(const motet_program *program, int64_t place) {
@@ -128,10 +139,12 @@ static void put_path(const mt_report_plan *plan, mt_text *out) {
   const mt_simulation *simulation = plan->simulation;
   if (simulation->critical_count == 0) return;
   mt_text_append(out, "\ncritical path, %" PRId64 " instructions\n", simulation->critical_count);
-  for (int64_t i = 0; i < simulation->critical_count && i < PATH_HEAD; i++) {
+  int64_t i = 0;
+  for (int rows = 0; i < simulation->critical_count && rows < PATH_HEAD; i++) {
     int64_t place = simulation->critical[i];
-    int32_t rank = rank_of(plan->program, place);
-    mt_text_append(out, "  rank %-5d", rank);
+    int kind = plan->program->instructions[place].kind;
+    if (kind == MOTET_SEND || kind == MOTET_RECV) continue; /* its WAIT, which follows, speaks for the transfer */
+    mt_text_append(out, "  rank %-5d", rank_of(plan->program, place));
     if (simulation->finish != NULL) {
       mt_text_append(out, " ends at ");
       size_t from = out->length;
@@ -141,9 +154,10 @@ static void put_path(const mt_report_plan *plan, mt_text *out) {
     mt_text_append(out, " ");
     mt_words_instruction(out, plan->program, place);
     mt_text_append(out, "\n");
+    rows++;
   }
-  if (simulation->critical_count > PATH_HEAD)
-    mt_text_append(out, "  and %" PRId64 " more\n", simulation->critical_count - PATH_HEAD);
+  if (i < simulation->critical_count)
+    mt_text_append(out, "  and %" PRId64 " more\n", simulation->critical_count - i);
 }
 
 void mt_report_plan_text(const mt_report_plan *plan, const mt_plan_text_options *options, mt_text *out) {
