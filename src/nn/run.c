@@ -192,9 +192,8 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
     mt_layer_call call = make_call(network, layer, batch, error);
     call.saved = saved->blocks[layer - layer_begin];
     call.output_gradient = arriving;
-    call.input_gradient = layer == layer_begin       ? input_gradient
-                          : layer == first_trainable ? NULL
-                                                     : between[layer % 2];
+    /* At the last layer it is the caller's, who may not want it; he cannot if the run began further down. */
+    call.input_gradient = layer == first_trainable ? input_gradient : between[layer % 2];
     workspace->used = mark;
     motet_status status = kind_of(config, layer)->backward(&call);
     if (status != MOTET_OK) return mt_error_context(error, status, "backward of layer %d", layer);

@@ -257,6 +257,76 @@ static void test_training_lowers_the_loss(void **state) {
   mt_network_destroy(network);
 }
 
+/* Without gradients a step only decays: matrices by rate times decay, and nothing else. */
+static void test_decay_takes_matrices_alone(void **state) {
+  (void)state;
+  const mt_internvl config = nn_case_config(false);
+  mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
+  nn_case_weights(network);
+  const mt_adamw options = {
+      .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.5};
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(network, i);
+    parameter->value[0] = 2.0F;
+    const bool matrix = strstr(parameter->name, "weight") != NULL && parameter->dims > 1;
+    assert_int_equal(parameter->decay, matrix);
+  }
+  must(mt_network_adamw(network, &options, 1, 1.0, &failure));
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(network, i);
+    assert_true(fabs((double)parameter->value[0] - (parameter->decay ? 1.9 : 2.0)) < 1e-6);
+    float *first, *second;
+    mt_network_moments(network, i, &first, &second);
+    assert_true(first != NULL && second != NULL && first[0] == 0.0F && second[0] == 0.0F);
+  }
+  assert_int_equal(mt_network_adamw(network, &options, 0, 1.0, &failure), MOTET_ERROR_ARGUMENT);
+  mt_network_destroy(network);
+}
+
+/* More targets than the head computes at once: the same as in short batches one after another. */
+static void test_head_in_chunks(void **state) {
+  (void)state;
+  enum { LONG = 1300, SHORT = 130, WIDTH = 40 };
+  const mt_internvl config = nn_case_config(false);
+  static float input[LONG * WIDTH], whole[LONG * WIDTH], part[LONG * WIDTH];
+  static int32_t labels[LONG];
+  mt_random random = mt_random_stream(1, "long");
+  for (int i = 0; i < LONG * WIDTH; i++) input[i] = (float)mt_random_normal(&random);
+  for (int t = 0; t < LONG; t++) labels[t] = t % 7 == 3 ? -100 : (int32_t)mt_random_below(&random, 75);
+  mt_network *networks[2];
+  double losses[2] = {0, 0};
+  mt_arena *arena = mt_arena_create();
+  for (int cut = 0; cut < 2; cut++) {
+    const int32_t length = cut == 0 ? LONG : SHORT;
+    networks[cut] = make(&config, 7, 8, true);
+    nn_case_weights(networks[cut]);
+    for (int32_t begin = 0; begin < LONG; begin += length) {
+      const int32_t segment[2] = {0, length};
+      const mt_batch batch = {
+          .tokens = length, .segments = 1, .segment_begin = segment, .labels = labels + begin, .loss_weight = 0.01};
+      mt_saved *saved;
+      must(mt_network_forward(networks[cut], 7, 8, &batch, input + begin * WIDTH, NULL, true, 7, arena, &failure,
+                              &saved, &losses[cut]));
+      must(mt_network_backward(networks[cut], 7, 8, 7, &batch, saved, NULL,
+                               (cut == 0 ? whole : part) + begin * WIDTH, &failure));
+    }
+  }
+  assert_true(fabs(losses[0] / losses[1] - 1) < 1e-6);
+  for (int i = 0; i < LONG * WIDTH; i++) assert_true(fabsf(whole[i] - part[i]) <= 1e-6F * (1 + fabsf(part[i])));
+  for (int32_t i = 0; i < mt_network_parameter_count(networks[0]); i++) {
+    const mt_parameter *a = mt_network_parameter(networks[0], i), *b = mt_network_parameter(networks[1], i);
+    double off = 0, norm = 0;
+    for (int64_t e = 0; e < a->count; e++) {
+      off += pow((double)a->gradient[e] - (double)b->gradient[e], 2);
+      norm += pow((double)b->gradient[e], 2);
+    }
+    assert_true(norm > 0 && sqrt(off / norm) < 1e-5);
+  }
+  mt_arena_destroy(arena);
+  mt_network_destroy(networks[0]);
+  mt_network_destroy(networks[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_start_does_not_depend_on_what_is_held),
@@ -267,6 +337,8 @@ int main(void) {
       cmocka_unit_test(test_text_steps_over_the_image_modules),
       cmocka_unit_test(test_wrong_batches_are_refused),
       cmocka_unit_test(test_training_lowers_the_loss),
+      cmocka_unit_test(test_decay_takes_matrices_alone),
+      cmocka_unit_test(test_head_in_chunks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
