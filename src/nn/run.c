@@ -192,7 +192,7 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
     mt_layer_call call = make_call(network, layer, batch, error);
     call.saved = saved->blocks[layer - layer_begin];
     call.output_gradient = arriving;
-    /* At the last layer it is the caller's, who may not want it; he cannot if the run began further down. */
+    /* The lowest layer's goes to the caller, if it was asked for. */
     call.input_gradient = layer == first_trainable ? input_gradient : between[layer % 2];
     workspace->used = mark;
     motet_status status = kind_of(config, layer)->backward(&call);
