@@ -244,42 +244,55 @@ static void read_hf(mt_json *json, mt_internvl *config) {
                  (long long)tokens, config->tokens_per_tile);
 }
 
+/* Which form it is, or NULL with an error. */
+static const form *find_form(mt_json *json) {
+  const char *type = mt_json_text_or(json, "model_type", "");
+  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+    if (strcmp(type, forms[f].model_type) == 0) return &forms[f];
+  if (type[0] == '\0')
+    mt_json_fail(json, MOTET_ERROR_PARSE, "model_type", "missing; \"internvl_chat\" or \"internvl\" belongs here");
+  unsupported(json, "model_type", type, "\"internvl_chat\" or \"internvl\"");
+  return NULL;
+}
+
+static motet_status read_model(mt_json *json, mt_internvl *config) {
+  *config = (mt_internvl){0};
+  const form *keys = find_form(json);
+  if (keys == NULL) return json->status;
+  config->hf_form = keys == &forms[1];
+  const char *parts[] = {"vision_config", keys->decoder};
+  for (int part = 0; part < 2; part++)
+    if (!json_is_object(mt_json_find(json, parts[part])))
+      return mt_json_fail(json, MOTET_ERROR_PARSE, parts[part], "missing; an object {...} belongs here");
+  read_decoder(json, keys, &config->decoder);
+  if (json->status == MOTET_OK) read_vision(json, keys, &config->vision);
+  if (json->status != MOTET_OK) return json->status;
+  read_select_layer(json, keys->select_layer, config);
+  read_tiles(json, config);
+  read_shuffle(json, config);
+  if (json->status != MOTET_OK) return json->status;
+  if (config->hf_form)
+    read_hf(json, config);
+  else
+    read_chat(json, config);
+  return json->status;
+}
+
 motet_status mt_internvl_read(const char *path, motet_error *error, mt_internvl *config) {
   mt_json json;
   motet_status status = mt_json_open(path, "config.json", error, &json);
   if (status != MOTET_OK) return status;
-  *config = (mt_internvl){.vision = {.heads = 1}};
-  const char *type = mt_json_text_or(&json, "model_type", "");
-  const form *keys = NULL;
-  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
-    if (strcmp(type, forms[f].model_type) == 0) keys = &forms[f];
-  if (json.status != MOTET_OK) goto done;
-  if (keys == NULL) {
-    if (type[0] == '\0')
-      mt_json_fail(&json, MOTET_ERROR_PARSE, "model_type",
-                   "missing; \"internvl_chat\" or \"internvl\" belongs here");
-    unsupported(&json, "model_type", type, "\"internvl_chat\" or \"internvl\"");
-    goto done;
-  }
-  config->hf_form = keys == &forms[1];
-  const char *parts[] = {"vision_config", keys->decoder};
-  for (int part = 0; part < 2; part++)
-    if (!json_is_object(mt_json_find(&json, parts[part])))
-      mt_json_fail(&json, MOTET_ERROR_PARSE, parts[part], "missing; an object {...} belongs here");
-  if (json.status != MOTET_OK) goto done;
-  read_decoder(&json, keys, &config->decoder);
-  if (json.status == MOTET_OK) read_vision(&json, keys, &config->vision);
-  if (json.status != MOTET_OK) goto done;
-  read_select_layer(&json, keys->select_layer, config);
-  read_tiles(&json, config);
-  read_shuffle(&json, config);
-  if (json.status != MOTET_OK) goto done;
-  if (config->hf_form)
-    read_hf(&json, config);
-  else
-    read_chat(&json, config);
-done:
-  status = json.status;
+  status = read_model(&json, config);
+  mt_json_close(&json);
+  return status;
+}
+
+motet_status mt_internvl_parse(const void *data, size_t bytes, const char *name, motet_error *error,
+                               mt_internvl *config) {
+  mt_json json;
+  motet_status status = mt_json_parse(data, bytes, name, error, &json);
+  if (status != MOTET_OK) return status;
+  status = read_model(&json, config);
   mt_json_close(&json);
   return status;
 }

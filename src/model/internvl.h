@@ -12,6 +12,8 @@
 
 #include "model/model.h"
 
+#include <stddef.h>
+
 typedef enum mt_internvl_kind {
   MT_INTERNVL_VISION_EMBED = 1,
   MT_INTERNVL_VISION_BLOCK,
@@ -119,6 +121,10 @@ int32_t mt_internvl_shuffle(const mt_internvl *config);
 
 /** Reads `path` (a config.json or a directory that holds one). Errors name file, line where known, and key. */
 motet_status mt_internvl_read(const char *path, motet_error *error, mt_internvl *config);
+
+/** The same from a config's text; @p name stands for the file in errors. */
+motet_status mt_internvl_parse(const void *data, size_t bytes, const char *name, motet_error *error,
+                               mt_internvl *config);
 
 /** The planning view: modules, layers with names and exact parameter counts. @p trainable: one flag a module
  * (vision, projector, llm). */

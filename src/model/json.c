@@ -11,36 +11,48 @@
 
 enum { PATH_PARTS_MAX = 8 };
 
-motet_status mt_json_open(const char *path, const char *name, motet_error *error, mt_json *json) {
+motet_status mt_json_parse(const void *data, size_t bytes, const char *name, motet_error *error, mt_json *json) {
   *json = (mt_json){.error = error};
-  struct stat information;
-  bool directory = stat(path, &information) == 0 && S_ISDIR(information.st_mode);
-  mt_text file = {0};
-  mt_text_append(&file, directory ? "%s/%s" : "%s", path, name);
-  if (file.failed) {
-    mt_text_free(&file);
-    return json->status = mt_error_memory(error, strlen(path), "a file name");
-  }
+  mt_text file = {0}, text = {0};
+  mt_text_append(&file, "%s", name);
+  mt_text_bytes(&text, data, bytes);
   json->file = file.data;
-  size_t bytes;
-  json->status = mt_file_read(json->file, error, &json->text, &bytes);
-  if (json->status != MOTET_OK) goto fail;
+  json->text = text.data;
+  if (file.failed || text.failed) {
+    json->status = mt_error_memory(error, bytes, "a configuration");
+    goto fail;
+  }
   json_error_t problem;
-  json->root = json_loadb(json->text, bytes, JSON_REJECT_DUPLICATES, &problem);
+  json->root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &problem);
   if (json->root == NULL) {
     json->status = mt_error_set(error, MOTET_ERROR_PARSE, "not well-formed JSON: %s", problem.text);
-    mt_error_place(error, json->file, problem.line);
+    mt_error_place(error, name, problem.line);
     goto fail;
   }
   if (!json_is_object(json->root)) {
     json->status = mt_error_set(error, MOTET_ERROR_PARSE, "the top of a configuration must be an object {...}");
-    mt_error_place(error, json->file, 1);
+    mt_error_place(error, name, 1);
     goto fail;
   }
   return MOTET_OK;
 fail:
   mt_json_close(json);
   return json->status;
+}
+
+motet_status mt_json_open(const char *path, const char *name, motet_error *error, mt_json *json) {
+  struct stat information;
+  bool directory = stat(path, &information) == 0 && S_ISDIR(information.st_mode);
+  mt_text file = {0};
+  char *data = NULL;
+  size_t bytes;
+  mt_text_append(&file, directory ? "%s/%s" : "%s", path, name);
+  motet_status status = file.failed ? mt_error_memory(error, strlen(path), "a file name")
+                                    : mt_file_read(file.data, error, &data, &bytes);
+  if (status == MOTET_OK) status = mt_json_parse(data, bytes, file.data, error, json);
+  free(data);
+  mt_text_free(&file);
+  return status;
 }
 
 void mt_json_close(mt_json *json) {

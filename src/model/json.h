@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct mt_json {
@@ -22,6 +23,11 @@ typedef struct mt_json {
 
 /** Reads @p path, or @p name in it if it is a directory. The top must be an object without duplicate keys. */
 motet_status mt_json_open(const char *path, const char *name, motet_error *error, mt_json *json);
+
+/** The same from memory; @p name stands for the file in errors. */
+motet_status mt_json_parse(const void *data, size_t bytes, const char *name, motet_error *error, mt_json *json);
+
+/** Frees what a successful open or parse made; after a failed one there is nothing to free. */
 void mt_json_close(mt_json *json);
 
 /** Records an error at @p key with its line in the file, unless there is one already. */

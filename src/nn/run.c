@@ -88,13 +88,23 @@ static mt_layer_call make_call(mt_network *network, int32_t layer, const mt_batc
                          .error = error};
 }
 
-static motet_status check_run(const mt_network *network, int32_t begin, int32_t end, motet_error *error) {
+static motet_status check_run(const mt_network *network, int32_t begin, int32_t end, const mt_batch *batch,
+                              motet_error *error) {
   if (begin < 0 || end > network->layer_count || begin >= end)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "layers %d to %d are not in a model of %d", begin, end,
                         network->layer_count);
   for (int32_t layer = begin; layer < end; layer++)
     if (!network->layers[layer].held)
       return mt_error_set(error, MOTET_ERROR_ARGUMENT, "layer %d is not held by this rank", layer);
+  const int32_t *bounds = batch->segment_begin;
+  if (batch->segments < 1 || bounds[0] != 0 || bounds[batch->segments] != batch->tokens)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "the segments do not cover the %d tokens", batch->tokens);
+  for (int32_t s = 0; s < batch->segments; s++)
+    if (bounds[s] > bounds[s + 1])
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "segment %d ends before it begins", s);
+  if (batch->tiles < 0 || mt_vision_rows(&network->config, batch) > INT32_MAX)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%d image tiles are more than one microbatch can have",
+                        batch->tiles);
   return MOTET_OK;
 }
 
@@ -122,7 +132,7 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
                                 mt_arena *arena, motet_error *error, mt_saved **saved, double *loss) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
-  MT_TRY(check_run(network, layer_begin, layer_end, error));
+  MT_TRY(check_run(network, layer_begin, layer_end, batch, error));
   const bool keeps = keep && first_trainable >= 0;
   const int32_t first_kept = keeps ? first_trainable : layer_end;
   mt_saved *blocks = NULL;
@@ -170,7 +180,7 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
                                  const float *output_gradient, float *input_gradient, motet_error *error) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
-  MT_TRY(check_run(network, layer_begin, layer_end, error));
+  MT_TRY(check_run(network, layer_begin, layer_end, batch, error));
   if (saved == NULL || saved->layer_begin != layer_begin || saved->layer_end != layer_end ||
       saved->first_kept > first_trainable || first_trainable < layer_begin)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
