@@ -70,7 +70,7 @@ save("palette_bmp.bmp", draw(37, 23).quantize(16))
 
 source = draw(61, 43)
 source.save(target / "resize_source.ppm")
-# Sizes at which every Pillow works on columns before rows: version 13 takes rows first in some cases, which rounds
+# Sizes at which Pillow works on columns before rows: version 13 takes rows first in some cases, which rounds
 # otherwise.
 for width, height in [(28, 28), (122, 129), (61, 20), (17, 43), (7, 5), (1, 1), (400, 60)]:
     source.resize((width, height), Image.Resampling.BICUBIC).save(target / f"resize_{width}x{height}.ppm")
