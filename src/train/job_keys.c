@@ -215,7 +215,7 @@ static motet_status read_list(const mt_job_key *key, yaml_document_t *document, 
     }
     if (good && key->kind == MT_JOB_INTEGERS) good = read_integer(text, key->least, key->most, &integers[i]);
     if (good && key->kind == MT_JOB_NUMBERS) good = read_number(text, key->least, key->most, &numbers[i]);
-    char entry[96];
+    char entry[112]; /* 60 letters, 20 digits and the words between */
     snprintf(entry, sizeof entry, "'%.60s' at its entry %zu", text != NULL ? text : "a list or mapping", i + 1);
     if (!good) return refuse(key, entry, error);
   }
