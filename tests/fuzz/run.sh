@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz
+cmake --build --preset fuzz --target fuzz_targets
 for seeds in build-fuzz/tests/fuzz_*.seeds; do
   target=${seeds%.seeds}
   corpus=$target.corpus
