@@ -30,8 +30,8 @@ static motet_status refuse(const import *this, motet_status status, int line, co
   return status;
 }
 
-/* Counts stages and microbatches; data-parallel actions, which are passed over, do not make a stage. Numbers far beyond what the actions can fill are refused here, so that memory
- * stays in proportion to the file. */
+/* Counts stages and microbatches; data-parallel actions, which are passed over, do not make a stage. Numbers far
+ * beyond what the actions can fill are refused here, so that memory stays in proportion to the file. */
 static motet_status count(import *this) {
   int64_t stages = 0, microbatches = 0, actions = (int64_t)this->table.actions.count;
   for (int64_t i = 0; i < actions; i++) {
