@@ -87,7 +87,7 @@ void mt_error_key(motet_error *error, const char *key) {
 
 void mt_error_rule(motet_error *error, const char *rule, int rank, long long instruction, int microbatch) {
   if (error == NULL) return;
-  snprintf(error->rule, sizeof error->rule, "%s", rule);
+  snprintf(error->rule, sizeof error->rule, "%s", rule != NULL ? rule : "");
   error->rank = rank;
   error->instruction = instruction;
   error->microbatch = microbatch;

@@ -18,7 +18,7 @@ void mt_error_place(motet_error *error, const char *file, int line);
 /** Names the key (configuration key, tensor, region) at fault. */
 void mt_error_key(motet_error *error, const char *key);
 
-/** Names the broken rule and the place in a program. Negative numbers mean "none". */
+/** Names the broken rule (NULL: none) and the place in a program. Negative numbers mean "none". */
 void mt_error_rule(motet_error *error, const char *rule, int rank, long long instruction, int microbatch);
 
 /** The error every failed allocation reports. */
