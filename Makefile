@@ -9,7 +9,7 @@ all:
 	cmake --build --preset release
 
 demo: all
-	examples/demo/run.sh
+	examples/demo/run.py
 
 test:
 	@tools/setup.sh test
