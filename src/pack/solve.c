@@ -55,7 +55,7 @@ void mt_pack_solver_load(mt_pack_solver *solver, const motet_pack_sequence *sequ
  * ranks than there are. */
 static bool best_fit(mt_pack_solver *solver, mt_pack_work *work, mt_pack_state *state) {
   mt_pack_best_fit(&solver->problem, solver->by_tokens, state);
-  work->done += (int64_t)solver->problem->count * state->groups / 4;
+  work->done += (int64_t)solver->problem.count * state->groups / 4;
   return mt_pack_state_allocate(state, &solver->problem, &solver->scratch);
 }
 
