@@ -2,7 +2,9 @@
 #include "base/random.h"
 #include "tensor/backend.h"
 #include "tensor/memory.h"
+#include "tensor/threads.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,6 +45,43 @@ static void close_to(const mt_tensor_backend *backend, const char *what, const f
     largest = fabs(wanted[i]) > largest ? fabs(wanted[i]) : largest;
   }
   if (!(most <= tolerance * largest)) fail_msg("%s of %s is off by %g of %g", what, backend->name, most, largest);
+}
+
+static int running_threads(void) {
+  DIR *directory = opendir("/proc/self/task");
+  assert_non_null(directory);
+  int count = -2; /* . and .. */
+  while (readdir(directory) != NULL) count++;
+  closedir(directory);
+  return count;
+}
+
+/* First of all tests: threads stay once they are there. */
+static void test_products_keep_to_their_threads(void **state) {
+  (void)state;
+  enum { SIZE = 300 };
+  float *a = fresh("a", SIZE * SIZE), *c = fresh("c", SIZE * SIZE);
+  const mt_matmul product = {.m = SIZE,
+                             .n = SIZE,
+                             .k = SIZE,
+                             .a = a,
+                             .b = a,
+                             .c = c,
+                             .a_stride = SIZE,
+                             .b_stride = SIZE,
+                             .c_stride = SIZE};
+  motet_error error;
+  const int before = running_threads();
+  mt_threads_set(1);
+  assert_int_equal(mt_threads_get(), 1);
+  assert_int_equal(backends[0]->matmul(&product, &error), MOTET_OK);
+  assert_int_equal(running_threads(), before);
+  mt_threads_set(2);
+  assert_int_equal(mt_threads_get(), 2);
+  assert_int_equal(backends[0]->matmul(&product, &error), MOTET_OK);
+  assert_int_equal(running_threads(), before + 1);
+  mt_threads_set(1);
+  free(a), free(c);
 }
 
 static void test_matmul(void **state) {
@@ -484,6 +523,7 @@ static void test_memory_is_zero_aligned_and_reused(void **state) {
 int main(void) {
   backend_count = mt_tensor_backend_list(backends, 8);
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_products_keep_to_their_threads),
       cmocka_unit_test(test_matmul),
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_norm),
