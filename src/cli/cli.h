@@ -44,6 +44,9 @@ typedef struct mt_command {
  */
 int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, motet_error *error);
 
+/** The exit code that belongs to a status. */
+int mt_cli_exit_code(motet_status status);
+
 /** Prints the error (as JSON on standard output with @p json, else one line on standard error) and gives the exit
  * code that belongs to its status. */
 int mt_cli_fail(const motet_error *error, bool json);

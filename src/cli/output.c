@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int exit_code(motet_status status) {
+int mt_cli_exit_code(motet_status status) {
   switch (status) {
   case MOTET_OK: return MT_EXIT_DONE;
   case MOTET_ERROR_ILLEGAL:
@@ -57,7 +57,7 @@ static void print_json(const motet_error *error, int code) {
 }
 
 int mt_cli_fail(const motet_error *error, bool json) {
-  int code = exit_code(error->status);
+  int code = mt_cli_exit_code(error->status);
   if (json) {
     print_json(error, code);
     return code;

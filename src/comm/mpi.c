@@ -23,20 +23,28 @@ const char *mt_transport_mpi_library(void) {
 #endif
 }
 
-static bool number_from_environment(const char *name, int32_t *number) {
+static bool number_from_environment(const char *name, int32_t least, int32_t *number) {
   const char *text = getenv(name);
   if (text == NULL || *text == 0) return false;
   char *end;
   long value = strtol(text, &end, 10);
-  if (*end != 0 || value < 1 || value > INT32_MAX) return false;
+  if (*end != 0 || value < least || value > INT32_MAX) return false;
   *number = (int32_t)value;
   return true;
 }
 
-bool mt_transport_launched(int32_t *ranks) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (number_from_environment(names[i], ranks)) return true;
+bool mt_transport_launched(int32_t *ranks, int32_t *rank) {
+  static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                         {"PMI_SIZE", "PMI_RANK"},
+                                         {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    int32_t found[2];
+    if (!number_from_environment(names[i][0], 1, &found[0]) || !number_from_environment(names[i][1], 0, &found[1]))
+      continue;
+    if (ranks != NULL) *ranks = found[0];
+    if (rank != NULL) *rank = found[1];
+    return true;
+  }
   return false;
 }
 

@@ -99,8 +99,9 @@ motet_status mt_transport_self_create(const mt_transport_options *options, motet
 motet_status mt_transport_mpi_create(const mt_transport_options *options, motet_error *error,
                                      mt_transport **transport);
 
-/** Whether the environment says that a launcher (mpirun, mpiexec, srun) started this process as one of @p ranks. */
-bool mt_transport_launched(int32_t *ranks);
+/** Whether the environment says that a launcher (mpirun, mpiexec, srun) started this process as @p rank of @p
+ * ranks. Either may be NULL. */
+bool mt_transport_launched(int32_t *ranks, int32_t *rank);
 
 /** "openmpi" or "mpich": the library this was built against, and so whose launcher is needed. */
 const char *mt_transport_mpi_library(void);

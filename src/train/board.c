@@ -15,7 +15,7 @@ struct mt_board {
   int32_t ranks;
   size_t bytes;
   struct content {
-    atomic_int reported;
+    atomic_int reported; /* exit code + 1; 0: nothing */
     char padding[60];
     mt_board_place places[];
   } * content;
@@ -52,8 +52,12 @@ void mt_board_close(mt_board *board) {
 mt_board_place *mt_board_at(mt_board *board, int32_t rank) { return &board->content->places[rank]; }
 int32_t mt_board_ranks(const mt_board *board) { return board->ranks; }
 
-bool mt_board_claim_report(mt_board *board) { return atomic_exchange(&board->content->reported, 1) == 0; }
-bool mt_board_reported(const mt_board *board) { return atomic_load(&board->content->reported) != 0; }
+void mt_board_note_report(mt_board *board, int code) {
+  int none = 0;
+  atomic_compare_exchange_strong(&board->content->reported, &none, code + 1);
+}
+
+int mt_board_reported(const mt_board *board) { return atomic_load(&board->content->reported) - 1; }
 
 int32_t mt_board_victim(mt_board *board) {
   for (int32_t rank = 0; rank < board->ranks; rank++) {

@@ -39,9 +39,10 @@ void mt_board_close(mt_board *board);
 mt_board_place *mt_board_at(mt_board *board, int32_t rank);
 int32_t mt_board_ranks(const mt_board *board);
 
-/** Set by the first rank that reports a failure; says whether it was the first. */
-bool mt_board_claim_report(mt_board *board);
-bool mt_board_reported(const mt_board *board);
+/** Notes that the job's failure has been reported, and the exit code that belongs to it; the first call counts. */
+void mt_board_note_report(mt_board *board, int code);
+/** That code, or -1 where nothing has been reported. */
+int mt_board_reported(const mt_board *board);
 
 /** The rank that ended without saying so, or -1: the one that was killed. */
 int32_t mt_board_victim(mt_board *board);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double OPERATIONS_PER_SECOND = 50e9;
+static const double OPERATIONS_PER_SECOND = MT_OPERATIONS_PER_MICROSECOND * 1e6;
 
 static const char *const kind_names[MT_LAYER_KINDS] = {
     [MT_INTERNVL_VISION_EMBED] = "vision_embedding", [MT_INTERNVL_VISION_BLOCK] = "vision_block",
@@ -15,11 +15,11 @@ static const char *const kind_names[MT_LAYER_KINDS] = {
     [MT_INTERNVL_DECODER_BLOCK] = "decoder_block",   [MT_INTERNVL_HEAD] = "head",
 };
 static const char *const pass_names[MT_PASSES] = {"forward", "backward", "backward_x", "backward_w"};
-static const char *const feature_names[MT_COST_FEATURES] = {"fixed", "token", "tile", "area"};
+static const char *const feature_names[MT_COST_FEATURES] = {"fixed", "token", "tile", "area", "target"};
 
 const char *mt_layer_kind_name(mt_internvl_kind kind) { return kind_names[kind]; }
 
-void mt_cost_features(const mt_batch *batch, double features[MT_COST_FEATURES]) {
+void mt_cost_features(const mt_batch *batch, int32_t targets, double features[MT_COST_FEATURES]) {
   double area = 0;
   for (int32_t s = 0; s < batch->segments; s++) {
     double tokens = batch->segment_begin[s + 1] - batch->segment_begin[s];
@@ -29,6 +29,7 @@ void mt_cost_features(const mt_batch *batch, double features[MT_COST_FEATURES]) 
   features[MT_COST_TOKENS] = batch->tokens;
   features[MT_COST_TILES] = batch->tiles;
   features[MT_COST_AREA] = area;
+  features[MT_COST_TARGETS] = targets;
 }
 
 double mt_layer_seconds(const mt_layer_costs *costs, mt_internvl_kind kind, mt_layer_pass pass,
@@ -66,7 +67,7 @@ void mt_layer_costs_from_operations(const mt_internvl *config, mt_layer_costs *c
   set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_TOKENS,
                  2 * width * (2 * heads + 2 * key_values) + 6 * width * decoder->intermediate);
   set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_AREA, 2 * heads); /* causal: half of 4 */
-  set_operations(costs, MT_INTERNVL_HEAD, MT_COST_TOKENS, 2 * width * decoder->vocabulary);
+  set_operations(costs, MT_INTERNVL_HEAD, MT_COST_TARGETS, 2 * width * decoder->vocabulary);
   costs->optimizer_seconds_per_parameter = 12 / OPERATIONS_PER_SECOND;
 }
 
@@ -114,6 +115,7 @@ motet_status mt_layer_costs_read(const char *path, motet_error *error, mt_layer_
     return MOTET_ERROR_PARSE;
   }
   *costs = (mt_layer_costs){.measured = true};
+  costs->peak_operations_per_second = json_number_value(json_object_get(root, "peak_operations_per_second"));
   const json_t *link = json_object_get(root, "link"), *kinds = json_object_get(root, "kinds");
   if (!read_number(root, "optimizer_seconds_per_parameter", &costs->optimizer_seconds_per_parameter))
     status = missing(path, "optimizer_seconds_per_parameter", error);
@@ -131,6 +133,7 @@ motet_status mt_layer_costs_write(const mt_layer_costs *costs, const char *path,
   mt_text text = {0};
   mt_text_append(&text, "{\n  \"format\": \"motet-profile-1\",\n  \"optimizer_seconds_per_parameter\": %.9g,\n",
                  costs->optimizer_seconds_per_parameter);
+  mt_text_append(&text, "  \"peak_operations_per_second\": %.9g,\n", costs->peak_operations_per_second);
   mt_text_append(&text, "  \"link\": {\"latency_seconds\": %.9g, \"bytes_per_second\": %.9g},\n  \"kinds\": {",
                  costs->link.latency_seconds, costs->link.bytes_per_second);
   for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS; kind++) {

@@ -17,7 +17,8 @@ typedef enum mt_cost_feature {
   MT_COST_FIXED,
   MT_COST_TOKENS, /* of the packed row */
   MT_COST_TILES,
-  MT_COST_AREA, /* sum over segments of tokens^2 */
+  MT_COST_AREA,    /* sum over segments of tokens^2 */
+  MT_COST_TARGETS, /* tokens that carry a loss */
   MT_COST_FEATURES
 } mt_cost_feature;
 
@@ -34,15 +35,19 @@ enum { MT_LAYER_KINDS = MT_INTERNVL_HEAD + 1 };
 typedef struct mt_layer_costs {
   double seconds[MT_LAYER_KINDS][MT_PASSES][MT_COST_FEATURES];
   double optimizer_seconds_per_parameter;
-  mt_link link;  /* between ranks of one machine */
-  bool measured; /* else: from operations */
+  mt_link link;                      /* between ranks of one machine */
+  double peak_operations_per_second; /* of a rank's matrix products while all ranks are busy; 0: not known */
+  bool measured;                     /* else: from operations */
 } mt_layer_costs;
 
-/** The features of a microbatch, by its shapes. */
-void mt_cost_features(const mt_batch *batch, double features[MT_COST_FEATURES]);
+/** The features of a microbatch, by its shapes and the number of its target tokens. */
+void mt_cost_features(const mt_batch *batch, int32_t targets, double features[MT_COST_FEATURES]);
 
 double mt_layer_seconds(const mt_layer_costs *costs, mt_internvl_kind kind, mt_layer_pass pass,
                         const double features[MT_COST_FEATURES]);
+
+/** The rate at which mt_layer_costs_from_operations() turns operations into seconds. */
+enum { MT_OPERATIONS_PER_MICROSECOND = 50000 };
 
 /** Costs from operations at a round 50 GFLOP/s a rank: right in their ratios, not in their size. */
 void mt_layer_costs_from_operations(const mt_internvl *config, mt_layer_costs *costs);

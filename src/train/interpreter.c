@@ -75,22 +75,17 @@ static void note(mt_interpreter *interpreter, int64_t index) {
   strncpy(place->region, region_of(interpreter, instruction), sizeof place->region - 1);
 }
 
-/** "rank 1, step 3, instruction 17 (FWD of vision, stage 0, microbatch 4): " in front of the cause. */
+/** "step 3, FWD of vision (stage 0): " in front of the cause; rank, instruction and microbatch beside it. */
 static motet_status explain(const mt_interpreter *interpreter, int64_t index, motet_error *error,
                             motet_status status) {
   const motet_instruction *instruction = &interpreter->instructions[index];
   const char *kind = motet_instruction_name(instruction->kind);
-  char what[160];
+  long long number = interpreter->step->number;
   if (instruction->stage < 0)
-    snprintf(what, sizeof what, "%s", kind);
-  else if (instruction->microbatch < 0)
-    snprintf(what, sizeof what, "%s of %s, stage %d", kind, region_of(interpreter, instruction),
-             instruction->stage);
+    mt_error_context(error, status, "step %lld, %s", number, kind);
   else
-    snprintf(what, sizeof what, "%s of %s, stage %d, microbatch %d", kind, region_of(interpreter, instruction),
-             instruction->stage, instruction->microbatch);
-  mt_error_context(error, status, "rank %d, step %lld, instruction %lld (%s)", (int)interpreter->rank,
-                   (long long)interpreter->step->number, (long long)index, what);
+    mt_error_context(error, status, "step %lld, %s of %s (stage %d)", number, kind,
+                     region_of(interpreter, instruction), (int)instruction->stage);
   mt_error_rule(error, NULL, interpreter->rank, index, instruction->microbatch);
   return status;
 }

@@ -39,6 +39,7 @@ typedef struct mt_step {
      the program's microbatches and are written here; the others are the caller's. */
   double *sums;
   int32_t sum_count;
+  bool aside; /* no step of the sequence (an evaluation): outputs kept for the next step stay kept */
 } mt_step;
 
 typedef struct mt_step_result {

@@ -242,6 +242,7 @@ motet_status mt_interpreter_prepare(mt_interpreter *interpreter, motet_error *er
 }
 
 motet_status mt_interpreter_carry(mt_interpreter *interpreter, motet_error *error) {
+  if (interpreter->step->aside) return MOTET_OK;
   for (int32_t i = 0; i < interpreter->carried_count; i++)
     mt_pool_give(interpreter->pool, interpreter->carried[i].data);
   free(interpreter->carried);

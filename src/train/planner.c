@@ -89,6 +89,8 @@ void mt_planner_destroy(mt_planner *planner) {
 
 const mt_model *mt_planner_model(const mt_planner *planner) { return planner->purposes[MT_PLANNER_TRAIN].model; }
 
+const mt_layer_costs *mt_planner_costs(const mt_planner *planner) { return &planner->options.costs; }
+
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   const mt_derivation *derivation = planner->derivation;
   memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);
@@ -109,7 +111,8 @@ typedef struct replica {
   const mt_model *model;
   const bool *trainable; /* [layers] */
   const mt_derivation *derivation;
-  const mt_batch *batches; /* [microbatches] */
+  const mt_planner_microbatch *data; /* [microbatches] */
+  const mt_layer_costs *costs;
   mt_arena *arena;
 } replica;
 
@@ -122,7 +125,7 @@ static double forward_seconds(const replica *this, const mt_stage *stage, const 
   for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) {
     mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
     if (is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
-    seconds += mt_layer_seconds(&this->planner->options.costs, kind, MT_PASS_FORWARD, features);
+    seconds += mt_layer_seconds(this->costs, kind, MT_PASS_FORWARD, features);
   }
   return seconds;
 }
@@ -138,7 +141,7 @@ static double backward_seconds(const replica *this, const mt_stage *stage, const
     mt_layer_pass pass = !this->trainable[layer] ? MT_PASS_BACKWARD_X
                          : passes_on             ? MT_PASS_BACKWARD
                                                  : MT_PASS_BACKWARD_W;
-    seconds += mt_layer_seconds(&this->planner->options.costs, kind, pass, features);
+    seconds += mt_layer_seconds(this->costs, kind, pass, features);
   }
   return seconds;
 }
@@ -152,7 +155,7 @@ static int64_t stage_parameters(const replica *this, const mt_stage *stage, bool
 
 static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_table *costs) {
   int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
-  const mt_layer_costs *layers = &this->planner->options.costs;
+  const mt_layer_costs *layers = this->costs;
   double *forward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
   double *backward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
   double *optimizer = MT_ARENA_NEW(this->arena, double, stages);
@@ -160,7 +163,7 @@ static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_
     return mt_error_memory(error, (unsigned long long)stages * (unsigned)microbatches, "a step's costs");
   for (int32_t m = 0; m < microbatches; m++) {
     double features[MT_COST_FEATURES];
-    mt_cost_features(&this->batches[m], features);
+    mt_cost_features(&this->data[m].batch, this->data[m].targets, features);
     for (int32_t s = 0; s < stages; s++) {
       forward[(int64_t)s * microbatches + m] = forward_seconds(this, &this->derivation->stages[s], features);
       backward[(int64_t)s * microbatches + m] = backward_seconds(this, &this->derivation->stages[s], features);
@@ -198,15 +201,15 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
     for (int32_t m = 0; m < microbatches; m++) {
       int64_t rows = 0, columns = 0;
       if (stage->layer_end > 0)
-        mt_network_output_shape(config, stage->layer_end - 1, &this->batches[m], &rows, &columns);
+        mt_network_output_shape(config, stage->layer_end - 1, &this->data[m].batch, &rows, &columns);
       outputs[s * (int64_t)microbatches + m] = rows * columns * (int64_t)sizeof(float);
       if (stage->gate != MT_GATE_NONE)
         saved[s * (int64_t)microbatches + m] =
             mt_network_saved_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
-                                   stage->first_trainable, &this->batches[m]);
+                                   stage->first_trainable, &this->data[m].batch);
     }
   }
-  for (int32_t m = 0; m < microbatches; m++) tokens[m] = this->batches[m].tokens;
+  for (int32_t m = 0; m < microbatches; m++) tokens[m] = this->data[m].batch.tokens;
   *sizes = (mt_sizes){
       .static_bytes = held,
       .weight_bytes = weights,
@@ -218,12 +221,13 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
   return MOTET_OK;
 }
 
-static motet_status make_replica(const mt_planner *planner, mt_planner_purpose which, const mt_batch *batches,
-                                 mt_arena *arena, motet_error *error, mt_plan_replica *part) {
-  int32_t microbatches = planner->options.microbatches;
-  uint64_t *present = MT_ARENA_NEW(arena, uint64_t, microbatches);
+static motet_status make_replica(const mt_planner *planner, mt_planner_purpose which,
+                                 const mt_planner_microbatch *microbatches, mt_arena *arena, motet_error *error,
+                                 mt_plan_replica *part) {
+  int32_t count = planner->options.microbatches;
+  uint64_t *present = MT_ARENA_NEW(arena, uint64_t, count);
   mt_cost_table *costs = MT_ARENA_NEW(arena, mt_cost_table, 1);
-  if (present == NULL || costs == NULL) return mt_error_memory(error, (unsigned)microbatches, "a step's plan");
+  if (present == NULL || costs == NULL) return mt_error_memory(error, (unsigned)count, "a step's plan");
   const mt_model *model = planner->purposes[which].model;
   uint64_t all = 0, images = 0;
   for (int32_t j = 0; j < model->module_count; j++) {
@@ -231,7 +235,7 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
     if (is_image_layer((mt_internvl_kind)model->layers[model->modules[j].layer_begin].kind))
       images |= UINT64_C(1) << j;
   }
-  for (int32_t m = 0; m < microbatches; m++) present[m] = batches[m].tiles > 0 ? all : all & ~images;
+  for (int32_t m = 0; m < count; m++) present[m] = microbatches[m].batch.tiles > 0 ? all : all & ~images;
   mt_derivation *derivation;
   motet_status status = derive(planner, which, present, arena, error, &derivation);
   if (status != MOTET_OK) return status;
@@ -239,23 +243,24 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
                   .model = model,
                   .trainable = which == MT_PLANNER_TRAIN ? planner->trainable : planner->frozen,
                   .derivation = derivation,
-                  .batches = batches,
+                  .data = microbatches,
+                  .costs = &planner->options.costs,
                   .arena = arena};
   *part = (mt_plan_replica){.derivation = derivation, .costs = costs};
   status = fill_costs(&this, error, costs);
   return status == MOTET_OK ? fill_sizes(&this, error, &part->sizes) : status;
 }
 
-motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which, const mt_batch *batches,
-                             const motet_carried *carried, int32_t carried_count, mt_arena *arena,
-                             motet_error *error, mt_plan *plan) {
+motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which,
+                             const mt_planner_microbatch *microbatches, const motet_carried *carried,
+                             int32_t carried_count, mt_arena *arena, motet_error *error, mt_plan *plan) {
   int32_t replicas = planner->options.replicas;
   mt_plan_replica *parts = MT_ARENA_NEW(arena, mt_plan_replica, replicas);
   if (parts == NULL) return mt_error_memory(error, (unsigned)replicas, "a step's plan");
   motet_status status = MOTET_OK;
   for (int32_t d = 0; d < replicas && status == MOTET_OK; d++)
-    status =
-        make_replica(planner, which, batches + (int64_t)d * planner->options.microbatches, arena, error, &parts[d]);
+    status = make_replica(planner, which, microbatches + (int64_t)d * planner->options.microbatches, arena, error,
+                          &parts[d]);
   if (status != MOTET_OK) return status;
   mt_plan_options options = {
       .order = {.carried = carried, .carried_count = carried_count},
@@ -279,4 +284,23 @@ motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, m
   *carried = list;
   *carried_count = count;
   return MOTET_OK;
+}
+
+double mt_planner_operations(const mt_planner *planner, const mt_planner_microbatch *microbatches) {
+  mt_layer_costs operations;
+  mt_layer_costs_from_operations(&planner->config, &operations);
+  replica this = {.planner = planner,
+                  .model = mt_planner_model(planner),
+                  .trainable = planner->trainable,
+                  .derivation = planner->derivation,
+                  .costs = &operations};
+  double seconds = 0;
+  for (int32_t m = 0; m < planner->options.replicas * planner->options.microbatches; m++) {
+    double features[MT_COST_FEATURES];
+    mt_cost_features(&microbatches[m].batch, microbatches[m].targets, features);
+    for (int32_t s = 0; s < planner->derivation->stage_count; s++)
+      seconds += forward_seconds(&this, &planner->derivation->stages[s], features) +
+                 backward_seconds(&this, &planner->derivation->stages[s], features);
+  }
+  return seconds * MT_OPERATIONS_PER_MICROSECOND * 1e6;
 }

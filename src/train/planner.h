@@ -29,6 +29,8 @@ void mt_planner_destroy(mt_planner *planner);
 /** The model with its trainable flags; lives as long as the planner. */
 const mt_model *mt_planner_model(const mt_planner *planner);
 
+const mt_layer_costs *mt_planner_costs(const mt_planner *planner);
+
 /** Which layers rank @p rank (of all replicas) holds: one flag a layer. */
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held);
 
@@ -40,14 +42,23 @@ typedef enum mt_planner_purpose {
   MT_PLANNER_EVALUATE /* nothing trains: forward alone, and nothing runs ahead of its step */
 } mt_planner_purpose;
 
+/** What planning knows of a microbatch. */
+typedef struct mt_planner_microbatch {
+  mt_batch batch; /* shapes */
+  int32_t targets;
+} mt_planner_microbatch;
+
+/** Operations of a step over these microbatches: forward, and backward as far as it runs. */
+double mt_planner_operations(const mt_planner *planner, const mt_planner_microbatch *microbatches);
+
 /**
  * Plans one step.
- * @param batches [replicas * microbatches] shapes
+ * @param microbatches [replicas * microbatches]
  * @param carried outputs that the step before left (program's numbers of microbatches and ranks), for order `ahead`
  */
-motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose purpose, const mt_batch *batches,
-                             const motet_carried *carried, int32_t carried_count, mt_arena *arena,
-                             motet_error *error, mt_plan *plan);
+motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose purpose,
+                             const mt_planner_microbatch *microbatches, const motet_carried *carried,
+                             int32_t carried_count, mt_arena *arena, motet_error *error, mt_plan *plan);
 
 /** What the program leaves to the next step: the outputs of its FWDs that run ahead. Allocated from @p arena. */
 motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, motet_error *error,

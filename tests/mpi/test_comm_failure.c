@@ -61,7 +61,7 @@ static void test_withheld_message_ends_all_ranks(void **state) {
 int main(void) {
   motet_error error;
   mt_transport_options options = {.ranks = 1, .hang_seconds = 1, .report = keep};
-  if (!mt_transport_launched(&options.ranks)) options.ranks = 1;
+  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
   if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 2;

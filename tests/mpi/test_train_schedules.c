@@ -130,7 +130,7 @@ static void test_ahead(void **state) {
 int main(void) {
   motet_error error;
   mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
-  if (!mt_transport_launched(&options.ranks)) options.ranks = 1;
+  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
   if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
     fprintf(stderr, "%s\n", error.text);
     return 2;

@@ -121,10 +121,11 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
   int32_t carried_count = 0;
   for (int step = 0; step < TRIAL_STEPS && status == MOTET_OK; step++) {
     mt_plan plan;
-    mt_batch batches[TRIAL_MICROBATCHES];
+    mt_planner_microbatch batches[TRIAL_MICROBATCHES];
     static const motet_carried nothing;
     data->step = step;
-    for (int m = 0; m < TRIAL_MICROBATCHES; m++) batches[m] = data->microbatches[step][m].shape;
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++)
+      batches[m] = (mt_planner_microbatch){.batch = data->microbatches[step][m].shape, .targets = 6};
     status = mt_planner_plan(planner, MT_PLANNER_TRAIN, batches, carried != NULL ? carried : &nothing,
                              carried_count, arena, error, &plan);
     if (status != MOTET_OK) break;

@@ -1,0 +1,204 @@
+#include "cli/launch.h"
+
+#include "cli/cli.h"
+#include "comm/place.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BOARD_VARIABLE "MOTET_BOARD"
+
+enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096 };
+
+/* What signal handlers may touch. */
+static volatile int signals_seen;
+static volatile pid_t launcher_process;
+static mt_board_place *volatile own_place;
+
+static void on_stop_signal(int number) {
+  signals_seen++;
+  if (own_place != NULL && number == SIGTERM) own_place->state = MT_BOARD_STOPPED;
+  /* The launcher hands SIGUSR1 on to the ranks; who asks twice wants the end at once. */
+  if (launcher_process > 0) kill(launcher_process, signals_seen == 1 ? SIGUSR1 : SIGTERM);
+}
+
+static void handle_signals(void) {
+  struct sigaction action = {.sa_handler = on_stop_signal};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL);
+}
+
+static void report(void *context, const motet_error *error) {
+  int code = mt_cli_fail(error, false);
+  fflush(stderr);
+  if (context != NULL) mt_board_note_report(context, code);
+}
+
+/* A page's first touch costs more than the work on it: memory that was freed stays with the process. */
+static void keep_memory(void) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *context) {
+  motet_error error;
+  motet_error_clear(&error);
+  mt_board *board = NULL;
+  mt_transport *transport = NULL;
+  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data), rank = 0;
+  const char *path = getenv(BOARD_VARIABLE);
+  keep_memory();
+  if (launched) mt_transport_launched(NULL, &rank);
+  if (launched && path != NULL && rank < ranks && mt_board_open(path, ranks, &error, &board) == MOTET_OK) {
+    mt_board_at(board, rank)->state = MT_BOARD_STARTED;
+    own_place = mt_board_at(board, rank);
+  }
+  handle_signals();
+  mt_transport_options options = {.ranks = ranks,
+                                  .hang_seconds = job->train.hang_seconds,
+                                  .stall_seconds = job->train.stall_seconds,
+                                  .report = report,
+                                  .context = board};
+  motet_status status = launched ? mt_transport_mpi_create(&options, &error, &transport)
+                                 : mt_transport_self_create(&options, &error, &transport);
+  if (status != MOTET_OK) {
+    if (rank == 0) report(board, &error);
+    mt_board_close(board);
+    return MT_EXIT_USAGE;
+  }
+  mt_place_rank(transport);
+  status = body(job, transport, board, &signals_seen, context, &error);
+  if (board != NULL) mt_board_at(board, rank)->state = MT_BOARD_FINISHED;
+  int code = MT_EXIT_DONE;
+  if (status == MOTET_ERROR_INTERRUPTED) {
+    code = MT_EXIT_INTERRUPTED;
+    if (transport->rank == 0) fprintf(stderr, "motet: %s\n", error.text);
+  } else if (status != MOTET_OK) {
+    code = mt_cli_exit_code(error.status);
+    mt_transport_fail(transport, &error);
+  }
+  mt_transport_destroy(transport);
+  mt_board_close(board);
+  return code;
+}
+
+static void set_default(const char *name, const char *value) { setenv(name, value, 0); }
+
+/** The launcher's command line: its own words, then the program and its arguments. */
+static void compose(char **words, char *ranks, char *program, char *const *arguments) {
+  bool openmpi = strcmp(mt_transport_mpi_library(), "openmpi") == 0;
+  static char quiet[] = "-q", bind[] = "--bind-to", none[] = "none", count[] = "-n";
+  static char openmpi_name[] = "mpirun.openmpi", mpich_name[] = "mpiexec.mpich";
+  int n = 0;
+  words[n++] = openmpi ? openmpi_name : mpich_name;
+  if (openmpi) words[n++] = quiet, words[n++] = bind, words[n++] = none;
+  words[n++] = count, words[n++] = ranks, words[n++] = program;
+  for (int i = 0; arguments[i] != NULL && n < ARGUMENTS_MOST - 1; i++) words[n++] = arguments[i];
+  words[n] = NULL;
+}
+
+static void set_environment(int32_t ranks) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  char threads[24];
+  snprintf(threads, sizeof threads, "%ld", cores > ranks ? cores / ranks : 1);
+  set_default("OMP_NUM_THREADS", threads);
+  set_default("OMPI_MCA_rmaps_base_oversubscribe", "1");
+  set_default("OMPI_MCA_btl_vader_eager_limit", "32768"); /* 4 KiB messages: 0.5 instead of 4 us */
+  if (ranks > cores) set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+  set_default("UCX_LOG_LEVEL", "fatal"); /* MPICH's transport speaks when a job ends early */
+  if (geteuid() == 0) {
+    set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  }
+  if (isatty(STDERR_FILENO)) set_default("MOTET_TERMINAL", "1");
+}
+
+static void become_launcher(int32_t ranks, char *const *arguments) {
+  char count[16], program[PATH_SIZE], *words[ARGUMENTS_MOST];
+  snprintf(count, sizeof count, "%d", (int)ranks);
+  ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length < 0) _exit(127);
+  program[length] = 0;
+  compose(words, count, program, arguments);
+  set_environment(ranks);
+  setpgid(0, 0); /* the terminal's Ctrl-C is for whoever started the launcher; it hands it on */
+  prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+  FILE *nothing = freopen("/dev/null", "r", stdin);
+  (void)nothing;
+  execvp(words[0], words);
+  static char mpirun[] = "mpirun";
+  words[0] = mpirun;
+  execvp(words[0], words);
+  fprintf(stderr, "motet: neither mpirun nor its library's own launcher can be started: %s\n", strerror(errno));
+  _exit(127);
+}
+
+/** What to say and return when the launcher has ended. */
+static int judge(int status, mt_board *board) {
+  int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (code == 0 || mt_board_reported(board) >= 0) return code == 0 ? 0 : mt_board_reported(board);
+  if (code == MT_EXIT_INTERRUPTED && signals_seen > 0) return code;
+  motet_error error;
+  motet_error_clear(&error);
+  int32_t victim = mt_board_victim(board);
+  if (victim >= 0) {
+    char place[256];
+    mt_board_describe(board, victim, place, sizeof place);
+    mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
+  } else {
+    mt_error_set(&error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
+  }
+  return mt_cli_fail(&error, false);
+}
+
+static int start_ranks(int32_t ranks, char *const *arguments) {
+  motet_error error;
+  mt_board *board;
+  char path[] = "/dev/shm/motet-XXXXXX";
+  int file = mkstemp(path);
+  if (file < 0) {
+    mt_error_set(&error, MOTET_ERROR_IO, "the ranks' board cannot be made: %s", strerror(errno));
+    return mt_cli_fail(&error, false);
+  }
+  close(file);
+  int code = MT_EXIT_FAILURE;
+  if (mt_board_open(path, ranks, &error, &board) != MOTET_OK) {
+    code = mt_cli_fail(&error, false);
+  } else {
+    setenv(BOARD_VARIABLE, path, 1);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) become_launcher(ranks, arguments);
+    if (child > 0) {
+      launcher_process = child;
+      handle_signals();
+      int status = 0;
+      while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+      launcher_process = 0;
+      code = judge(status, board);
+    } else {
+      mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
+      code = mt_cli_fail(&error, false);
+    }
+    mt_board_close(board);
+  }
+  unlink(path);
+  return code;
+}
+
+int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, void *context) {
+  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
+  bool launched = mt_transport_launched(NULL, NULL);
+  if (launched || ranks == 1) return run_rank(job, launched, body, context);
+  return start_ranks(ranks, arguments);
+}

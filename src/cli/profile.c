@@ -1,0 +1,74 @@
+#include "train/profile.h"
+
+#include "cli/commands.h"
+#include "cli/launch.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct profile_options {
+  const char *output;
+} profile_options;
+
+static const mt_option options[] = {
+    {"output", MT_OPTION_TEXT, offsetof(profile_options, output), "FILE",
+     "write the profile there (profile.json; short: -o)"},
+};
+
+static motet_status profile(const mt_job *job, mt_transport *transport, mt_board *board,
+                            const volatile int *stopped, void *context, motet_error *error) {
+  (void)board, (void)stopped;
+  const profile_options *chosen = context;
+  mt_setup setup;
+  mt_layer_costs costs;
+  motet_status status = mt_setup_open(job, error, &setup);
+  if (status == MOTET_OK) status = mt_profile_measure(&setup, transport, error, &costs);
+  if (status == MOTET_OK && transport->rank == 0) {
+    status = mt_layer_costs_write(&costs, chosen->output, error);
+    if (status == MOTET_OK)
+      printf("wrote %s, measured with %d ranks at once\n", chosen->output, (int)transport->ranks);
+    fflush(stdout);
+  }
+  mt_setup_close(&setup);
+  return status;
+}
+
+static int run(const mt_command *command, int argc, char **argv) {
+  profile_options chosen = {.output = "profile.json"};
+  motet_error error;
+  motet_error_clear(&error);
+  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  if (words == 0) mt_error_set(&error, MOTET_ERROR_ARGUMENT, "profile takes a job file");
+  if (words <= 0) return mt_cli_usage(command, &error, false);
+  mt_job *job;
+  if (mt_job_read(argv[0], words - 1, argv + 1, &error, &job) != MOTET_OK) return mt_cli_fail(&error, false);
+  job->profile = NULL; /* it is being made */
+  char **arguments = calloc((size_t)words + 4, sizeof *arguments), *output = strdup(chosen.output);
+  int code = MT_EXIT_FAILURE;
+  if (arguments != NULL && output != NULL) {
+    static char name[] = "profile", option[] = "-o";
+    arguments[0] = name;
+    arguments[1] = option;
+    arguments[2] = output;
+    memcpy(arguments + 3, argv, (size_t)words * sizeof *arguments);
+    code = mt_launch(job, arguments, profile, &chosen);
+  }
+  free(output);
+  free(arguments);
+  mt_job_destroy(job);
+  return code;
+}
+
+const mt_command mt_command_profile = {
+    .name = "profile",
+    .arguments = "JOB.yaml [key=value ...] [-o FILE]",
+    .summary = "measure what layers, optimizer and messages cost here",
+    .details = "Measures over the shapes of the job's first steps, on all of its ranks at once, and fits a linear "
+               "model a\n"
+               "layer kind. A job uses it with 'profile: FILE'.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = run,
+};

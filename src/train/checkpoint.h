@@ -1,0 +1,45 @@
+/** @file
+ * Checkpoints: `output_dir/checkpoints/step-N/`, a model in the HuggingFace layout with the optimizer's moments and
+ * the trainer's state beside it. Files say nothing of ranks beyond which of them wrote a part: any width, schedule
+ * and owner map loads them. A directory is written under another name, synced and renamed, so that under `step-N`
+ * there is a whole checkpoint or none.
+ */
+#ifndef MT_TRAIN_CHECKPOINT_H
+#define MT_TRAIN_CHECKPOINT_H
+
+#include "comm/collective.h"
+#include "train/weights.h"
+
+/** What a run needs to go on as if it had not stopped. */
+typedef struct mt_checkpoint_state {
+  int64_t step; /* optimizer steps done, and so the position in the data */
+  int64_t seed, global_batch, rows;
+  uint64_t data_digest;
+} mt_checkpoint_state;
+
+typedef struct mt_checkpoint_writer {
+  mt_transport *transport;
+  mt_rank_group everyone;
+  mt_network *network;
+  mt_weights_owners owners;
+  const char *output_dir, *config_path, *tokenizer_path;
+  int64_t keep; /* newest checkpoints that stay */
+} mt_checkpoint_writer;
+
+/** Writes a checkpoint; called by all ranks. */
+motet_status mt_checkpoint_save(const mt_checkpoint_writer *writer, const mt_checkpoint_state *state,
+                                motet_error *error);
+
+/**
+ * The newest whole checkpoint under @p output_dir: its path, from @p arena, and NULL where there is none. Damaged
+ * ones are passed over; @p skipped counts them.
+ */
+motet_status mt_checkpoint_find(const char *output_dir, mt_arena *arena, motet_error *error, const char **path,
+                                int32_t *skipped);
+
+motet_status mt_checkpoint_read_state(const char *path, motet_error *error, mt_checkpoint_state *state);
+
+/** Weights and moments of what the network holds. */
+motet_status mt_checkpoint_load(mt_network *network, const char *path, motet_error *error);
+
+#endif

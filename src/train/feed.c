@@ -1,0 +1,112 @@
+#include "train/feed.h"
+
+#include "data/prefetch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PREFETCH_ROWS = 4 };
+
+struct mt_feed {
+  const mt_dataset *dataset;
+  mt_prefetch *prefetch;
+  int64_t key;
+  const mt_row *rows[2]; /* this step's and the next one's */
+  mt_batch_source source;
+};
+
+/** Pictures of program microbatch @p microbatch in the step that @p key names. */
+static int64_t picture_key(int64_t key, int32_t microbatch) { return key * INT32_MAX + microbatch; }
+
+static motet_status find_row(const mt_feed *feed, bool next, int32_t microbatch, motet_error *error,
+                             const mt_row **row) {
+  if (feed->rows[next] == NULL)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "there is no next step to take microbatch %d from",
+                        (int)microbatch);
+  *row = &feed->rows[next][microbatch];
+  return MOTET_OK;
+}
+
+static motet_status shape(void *context, bool next, int32_t microbatch, motet_error *error, mt_batch *batch) {
+  const mt_row *row = NULL;
+  motet_status status = find_row(context, next, microbatch, error, &row);
+  if (status != MOTET_OK) return status;
+  *batch = (mt_batch){.tokens = row->tokens,
+                      .segments = row->samples,
+                      .segment_begin = row->segment_begin,
+                      .tiles = row->tiles,
+                      .loss_weight = row->loss_weight};
+  return MOTET_OK;
+}
+
+static motet_status load_pixels(mt_feed *feed, int64_t key, int32_t microbatch, int32_t tiles, mt_arena *arena,
+                                motet_error *error, mt_batch *batch) {
+  float *decoded;
+  motet_status status = mt_prefetch_take(feed->prefetch, picture_key(key, microbatch), error, &decoded);
+  if (status != MOTET_OK) return status;
+  size_t floats = (size_t)tiles * (size_t)mt_dataset_tile_floats(feed->dataset);
+  float *pixels = MT_ARENA_NEW(arena, float, floats);
+  if (pixels != NULL) memcpy(pixels, decoded, floats * sizeof *pixels);
+  free(decoded);
+  batch->pixels = pixels;
+  return pixels != NULL ? MOTET_OK : mt_error_memory(error, floats * sizeof(float), "pixels");
+}
+
+static motet_status load(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
+                         motet_error *error, mt_batch *batch) {
+  mt_feed *feed = context;
+  const mt_row *row = NULL;
+  motet_status status = find_row(feed, next, microbatch, error, &row);
+  if (status == MOTET_OK && (inputs & (MOTET_INPUT_TOKENS | MOTET_INPUT_LABELS)) != 0 && batch->token_ids == NULL) {
+    const float *pixels = batch->pixels;
+    status = mt_dataset_load(feed->dataset, row, true, false, arena, error, batch);
+    batch->pixels = pixels;
+  }
+  if (status == MOTET_OK && (inputs & MOTET_INPUT_PIXELS) != 0 && row->tiles > 0)
+    status = load_pixels(feed, feed->key + next, microbatch, row->tiles, arena, error, batch);
+  return status;
+}
+
+motet_status mt_feed_create(const mt_dataset *dataset, motet_error *error, mt_feed **out) {
+  mt_feed *feed = calloc(1, sizeof *feed);
+  if (feed == NULL) return mt_error_memory(error, sizeof *feed, "the feed");
+  feed->dataset = dataset;
+  feed->source = (mt_batch_source){.context = feed, .shape = shape, .load = load};
+  motet_status status = mt_prefetch_create(dataset, PREFETCH_ROWS, error, &feed->prefetch);
+  if (status != MOTET_OK) {
+    free(feed);
+    return status;
+  }
+  *out = feed;
+  return MOTET_OK;
+}
+
+void mt_feed_destroy(mt_feed *feed) {
+  if (feed == NULL) return;
+  mt_prefetch_destroy(feed->prefetch);
+  free(feed);
+}
+
+void mt_feed_set(mt_feed *feed, int64_t key, const mt_row *rows, const mt_row *next_rows) {
+  feed->key = key;
+  feed->rows[0] = rows;
+  feed->rows[1] = next_rows;
+}
+
+motet_status mt_feed_prefetch(mt_feed *feed, const motet_program *program, int32_t rank, int64_t key,
+                              const mt_row *rows, const mt_row *next_rows, motet_error *error) {
+  motet_status status = MOTET_OK;
+  for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1] && status == MOTET_OK; i++) {
+    const motet_instruction *instruction = &program->instructions[i];
+    if (instruction->kind != MOTET_LOAD) continue;
+    if ((program->stages[instruction->stage].inputs & MOTET_INPUT_PIXELS) == 0) continue;
+    bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+    const mt_row *source = next ? next_rows : rows;
+    if (source == NULL || source[instruction->microbatch].tiles == 0) continue;
+    status = mt_prefetch_post(feed->prefetch, picture_key(key + next, instruction->microbatch),
+                              &source[instruction->microbatch], error);
+  }
+  return status;
+}
+
+const mt_batch_source *mt_feed_source(mt_feed *feed) { return &feed->source; }

@@ -1,0 +1,31 @@
+/** @file
+ * The feed: hands the interpreter the microbatches of one step and of the next, and has a thread decode the
+ * pictures that this rank will ask for.
+ */
+#ifndef MT_TRAIN_FEED_H
+#define MT_TRAIN_FEED_H
+
+#include "data/dataset.h"
+#include "motet/program.h"
+#include "train/interpreter.h"
+
+typedef struct mt_feed mt_feed;
+
+motet_status mt_feed_create(const mt_dataset *dataset, motet_error *error, mt_feed **feed);
+void mt_feed_destroy(mt_feed *feed);
+
+/**
+ * Sets the step that runs. @p key names it among all that are ever set (pictures are decoded under it), @p rows and
+ * @p next_rows are its and the next step's rows and stay the caller's; @p next_rows may be NULL.
+ */
+void mt_feed_set(mt_feed *feed, int64_t key, const mt_row *rows, const mt_row *next_rows);
+
+/** Has the pictures decoded that @p rank's list of @p program loads, in its order. May run ahead of mt_feed_set().
+ */
+motet_status mt_feed_prefetch(mt_feed *feed, const motet_program *program, int32_t rank, int64_t key,
+                              const mt_row *rows, const mt_row *next_rows, motet_error *error);
+
+/** The feed as the interpreter takes it; lives as long as the feed. */
+const mt_batch_source *mt_feed_source(mt_feed *feed);
+
+#endif

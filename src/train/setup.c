@@ -1,0 +1,133 @@
+#include "train/setup.h"
+
+#include "program/lower.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *const module_names[3] = {"vision", "projector", "llm"};
+
+static motet_status read_trainable(const mt_job *job, motet_error *error, bool trainable[3]) {
+  memset(trainable, 0, 3 * sizeof *trainable);
+  for (int32_t i = 0; i < job->trainable.count; i++) {
+    int module = 0;
+    while (module < 3 && strcmp(job->trainable.values[i], module_names[module]) != 0) module++;
+    if (module == 3) {
+      motet_status status = mt_error_set(error, MOTET_ERROR_PARSE,
+                                         "trainable names '%s'; the model's modules are vision, projector, llm",
+                                         job->trainable.values[i]);
+      mt_error_key(error, "trainable");
+      return status;
+    }
+    trainable[module] = true;
+  }
+  return MOTET_OK;
+}
+
+/** @p path itself, or the file called @p name in it where it is a directory. */
+static const char *file_of(mt_arena *arena, const char *path, const char *name) {
+  struct stat status;
+  bool directory = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+  return directory ? mt_arena_format(arena, "%s/%s", path, name) : mt_arena_text(arena, path);
+}
+
+static motet_status open_dataset(const mt_setup *setup, const char *path, motet_error *error,
+                                 mt_dataset **dataset) {
+  const mt_job *job = setup->job;
+  mt_dataset_options options = {.images_root = job->data.images_root,
+                                .system_prompt = job->data.system_prompt,
+                                .max_tokens = (int32_t)job->data.max_tokens};
+  motet_status status = mt_dataset_open(path, setup->tokenizer, &setup->config, &options, error, dataset);
+  if (status == MOTET_OK && mt_dataset_count(*dataset) == 0) {
+    status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no sample in it%s",
+                          mt_dataset_dropped(*dataset) > 0 ? " that has at most data.max_tokens tokens" : "");
+    mt_error_place(error, path, 0);
+  }
+  return status;
+}
+
+static motet_status open_planner(mt_setup *setup, motet_error *error) {
+  const mt_job *job = setup->job;
+  mt_planner_options options = {.config = &setup->config,
+                                .schedule = job->schedule,
+                                .pipeline = (int32_t)job->parallel.pipeline,
+                                .replicas = (int32_t)job->parallel.data,
+                                .microbatches = (int32_t)job->train.microbatches,
+                                .split = job->parallel.split.values,
+                                .split_count = job->parallel.split.count};
+  motet_status status = read_trainable(job, error, options.trainable);
+  if (status != MOTET_OK) return status;
+  if (job->profile != NULL)
+    status = mt_layer_costs_read(job->profile, error, &options.costs);
+  else
+    mt_layer_costs_from_operations(&setup->config, &options.costs);
+  return status == MOTET_OK ? mt_planner_create(&options, error, &setup->planner) : status;
+}
+
+motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setup) {
+  *setup = (mt_setup){.job = job, .arena = mt_arena_create()};
+  if (setup->arena == NULL) return mt_error_memory(error, sizeof *setup, "the job's set-up");
+  const char *model = job->model != NULL ? job->model : job->config;
+  const char *tokenizer = job->data.tokenizer != NULL ? job->data.tokenizer : job->model;
+  setup->config_path = file_of(setup->arena, model, "config.json");
+  setup->tokenizer_path = file_of(setup->arena, tokenizer, "tokenizer.json");
+  if (setup->config_path == NULL || setup->tokenizer_path == NULL)
+    return mt_error_memory(error, sizeof *setup, "the job's set-up");
+  setup->ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
+  setup->rows = (int32_t)(job->train.microbatches * job->parallel.data);
+  motet_status status = mt_internvl_read(setup->config_path, error, &setup->config);
+  if (status == MOTET_OK) status = open_planner(setup, error);
+  if (status == MOTET_OK) status = mt_tokenizer_read(setup->tokenizer_path, error, &setup->tokenizer);
+  if (status != MOTET_OK) return status;
+  if (mt_tokenizer_vocabulary(setup->tokenizer) > setup->config.decoder.vocabulary) {
+    status =
+        mt_error_set(error, MOTET_ERROR_PARSE, "the tokenizer has ids up to %d, but the model's vocabulary has %d",
+                     (int)mt_tokenizer_vocabulary(setup->tokenizer) - 1, (int)setup->config.decoder.vocabulary);
+    mt_error_place(error, setup->tokenizer_path, 0);
+    return status;
+  }
+  status = open_dataset(setup, job->data.train, error, &setup->train);
+  if (status == MOTET_OK && job->data.eval != NULL)
+    status = open_dataset(setup, job->data.eval, error, &setup->eval);
+  return status;
+}
+
+void mt_setup_close(mt_setup *setup) {
+  mt_planner_destroy(setup->planner);
+  if (setup->train != NULL) mt_dataset_close(setup->train);
+  if (setup->eval != NULL) mt_dataset_close(setup->eval);
+  mt_tokenizer_destroy(setup->tokenizer);
+  mt_arena_destroy(setup->arena);
+  *setup = (mt_setup){0};
+}
+
+motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena, motet_error *error,
+                             mt_planner_microbatch **out) {
+  mt_planner_microbatch *microbatches = MT_ARENA_NEW(arena, mt_planner_microbatch, count);
+  if (microbatches == NULL) return mt_error_memory(error, (unsigned)count, "a step's rows");
+  for (int32_t i = 0; i < count; i++)
+    microbatches[i] = (mt_planner_microbatch){.batch = {.tokens = rows[i].tokens,
+                                                        .segments = rows[i].samples,
+                                                        .segment_begin = rows[i].segment_begin,
+                                                        .tiles = rows[i].tiles,
+                                                        .loss_weight = rows[i].loss_weight},
+                                              .targets = rows[i].targets};
+  *out = microbatches;
+  return MOTET_OK;
+}
+
+motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena, motet_error *error,
+                           const mt_row **rows, mt_planner_microbatch **microbatches) {
+  const mt_job *job = setup->job;
+  motet_status status = mt_dataset_plan(setup->train, (uint64_t)job->train.seed, step,
+                                        (int32_t)job->train.global_batch, setup->rows, arena, error, rows);
+  return status == MOTET_OK ? mt_setup_shapes(*rows, setup->rows, arena, error, microbatches) : status;
+}
+
+motet_status mt_setup_plan(const mt_setup *setup, mt_arena *arena, motet_error *error, mt_plan *plan) {
+  const mt_row *rows;
+  mt_planner_microbatch *microbatches;
+  motet_status status = mt_setup_rows(setup, 0, arena, error, &rows, &microbatches);
+  if (status != MOTET_OK) return status;
+  return mt_planner_plan(setup->planner, MT_PLANNER_TRAIN, microbatches, NULL, 0, arena, error, plan);
+}

@@ -1,0 +1,310 @@
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_SIZE = 1024 };
+
+void mt_trainer_say(const mt_trainer *trainer, const char *format, ...) {
+  const mt_train_listener *listener = &trainer->options->listener;
+  if (trainer->transport->rank != 0 || listener->line == NULL) return;
+  char text[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  listener->line(listener->context, text);
+}
+
+motet_status mt_trainer_agree(mt_trainer *trainer, uint64_t value, const char *what, motet_error *error) {
+  /* Halves are exact as doubles, and so are their sums; equal sums of squares too leave equal numbers alone. */
+  double low = (double)(uint32_t)value, high = (double)(value >> 32), ranks = trainer->transport->ranks;
+  double sums[4] = {low, high, low * low, high * high};
+  motet_status status =
+      mt_all_reduce_doubles(trainer->transport, &trainer->writer.everyone, sums, 4, &trainer->scratch, error);
+  if (status != MOTET_OK) return status;
+  if (sums[0] == low * ranks && sums[1] == high * ranks) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_FAILED,
+                      "rank %d has another %s than other ranks (digest %016" PRIx64
+                      "): they must see the same files and run the same program",
+                      (int)trainer->transport->rank, what, value);
+}
+
+static motet_status make_arenas(mt_trainer *trainer, motet_error *error) {
+  trainer->arena = mt_arena_create();
+  trainer->step_arena = mt_arena_create();
+  bool good = trainer->arena != NULL && trainer->step_arena != NULL;
+  for (int i = 0; i < 2; i++) {
+    trainer->planned[i] = (mt_planned_step){.arena = mt_arena_create(), .step = -1};
+    good = good && trainer->planned[i].arena != NULL;
+  }
+  int32_t *ranks = good ? MT_ARENA_NEW(trainer->arena, int32_t, trainer->transport->ranks) : NULL;
+  if (ranks == NULL) return mt_error_memory(error, sizeof *trainer, "the trainer");
+  for (int32_t rank = 0; rank < trainer->transport->ranks; rank++) ranks[rank] = rank;
+  trainer->writer.everyone = (mt_rank_group){.count = trainer->transport->ranks, .ranks = ranks};
+  return MOTET_OK;
+}
+
+/** Who writes which layer into a checkpoint: the first rank that holds it. */
+static motet_status fill_writer(mt_trainer *trainer, motet_error *error) {
+  const mt_planner *planner = trainer->setup.planner;
+  int32_t layers = mt_planner_model(planner)->layer_count;
+  bool *trainable = MT_ARENA_NEW(trainer->arena, bool, layers), *held = MT_ARENA_NEW(trainer->arena, bool, layers);
+  int32_t *layer_rank = MT_ARENA_NEW(trainer->arena, int32_t, layers);
+  if (trainable == NULL || held == NULL || layer_rank == NULL)
+    return mt_error_memory(error, (unsigned)layers, "the trainer");
+  mt_planner_trainable(planner, trainable);
+  for (int32_t rank = (int32_t)trainer->job->parallel.pipeline; rank-- > 0;) {
+    mt_planner_held(planner, rank, held);
+    for (int32_t layer = 0; layer < layers; layer++)
+      if (held[layer]) layer_rank[layer] = rank;
+  }
+  mt_checkpoint_writer *writer = &trainer->writer;
+  writer->transport = trainer->transport;
+  writer->network = trainer->network;
+  writer->owners = (mt_weights_owners){
+      .config = &trainer->setup.config, .trainable = trainable, .layer_rank = layer_rank, .layers = layers};
+  writer->output_dir = trainer->job->output_dir;
+  writer->config_path = trainer->setup.config_path;
+  writer->tokenizer_path = trainer->setup.tokenizer_path;
+  writer->keep = trainer->job->train.keep;
+  return MOTET_OK;
+}
+
+static motet_status open_network(mt_trainer *trainer, motet_error *error) {
+  const mt_setup *setup = &trainer->setup;
+  int32_t layers = mt_planner_model(setup->planner)->layer_count;
+  bool *held = MT_ARENA_NEW(trainer->arena, bool, layers), *trainable = MT_ARENA_NEW(trainer->arena, bool, layers);
+  trainer->sums = MT_ARENA_NEW(trainer->arena, double, setup->rows + 1);
+  if (held == NULL || trainable == NULL || trainer->sums == NULL)
+    return mt_error_memory(error, (unsigned)layers, "the trainer");
+  mt_planner_held(setup->planner, trainer->transport->rank, held);
+  mt_planner_trainable(setup->planner, trainable);
+  motet_status status = mt_network_create(&setup->config, held, trainable, error, &trainer->network);
+  if (status != MOTET_OK) return status;
+  mt_board *board = trainer->options->board;
+  mt_interpreter_options options = {
+      .config = &setup->config,
+      .network = trainer->network,
+      .transport = trainer->transport,
+      .place = board != NULL ? mt_board_at(board, trainer->transport->rank) : NULL,
+  };
+  status = mt_interpreter_create(&options, error, &trainer->interpreter);
+  if (status == MOTET_OK) status = mt_feed_create(setup->train, error, &trainer->feed);
+  if (status == MOTET_OK && setup->eval != NULL) status = mt_feed_create(setup->eval, error, &trainer->eval_feed);
+  return status;
+}
+
+/** Rank 0 looks for the checkpoint to go on from; all get its path, empty where there is none. */
+static motet_status choose_checkpoint(mt_trainer *trainer, motet_error *error, char path[PATH_SIZE]) {
+  const char *resume = trainer->job->train.resume, *found = NULL;
+  memset(path, 0, PATH_SIZE);
+  motet_status status = MOTET_OK;
+  if (strcmp(resume, "never") == 0) return MOTET_OK;
+  if (strcmp(resume, "auto") != 0) {
+    found = resume;
+  } else if (trainer->transport->rank == 0) {
+    int32_t skipped;
+    status = mt_checkpoint_find(trainer->job->output_dir, trainer->arena, error, &found, &skipped);
+    if (status == MOTET_OK && skipped > 0)
+      mt_trainer_say(trainer, "%d newer checkpoint%s damaged and passed over", (int)skipped,
+                     skipped == 1 ? " is" : "s are");
+  }
+  if (found != NULL && snprintf(path, PATH_SIZE, "%s", found) >= PATH_SIZE)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "the checkpoint's path is too long");
+  if (status != MOTET_OK) return status;
+  return mt_broadcast(trainer->transport, &trainer->writer.everyone, 0, path, PATH_SIZE, error);
+}
+
+static motet_status check_state(const mt_trainer *trainer, const mt_checkpoint_state *state, const char *path,
+                                motet_error *error) {
+  const mt_job *job = trainer->job;
+  const char *key = state->seed != job->train.seed                                  ? "train.seed"
+                    : state->global_batch != job->train.global_batch                ? "train.global_batch"
+                    : state->data_digest != mt_dataset_digest(trainer->setup.train) ? "data.train"
+                                                                                    : NULL;
+  if (key == NULL) return MOTET_OK;
+  mt_error_set(
+      error, MOTET_ERROR_ARGUMENT,
+      "the checkpoint was made with another %s, so its run cannot be continued; give the old value, or start "
+      "a new run from its weights with 'model: %s' and another output_dir",
+      key, path);
+  mt_error_place(error, path, 0);
+  mt_error_key(error, key);
+  return MOTET_ERROR_ARGUMENT;
+}
+
+static motet_status load_weights(mt_trainer *trainer, motet_error *error) {
+  char path[PATH_SIZE];
+  motet_status status = choose_checkpoint(trainer, error, path);
+  if (status != MOTET_OK) return status;
+  if (path[0] != 0) {
+    mt_checkpoint_state state;
+    status = mt_checkpoint_read_state(path, error, &state);
+    if (status == MOTET_OK) status = check_state(trainer, &state, path, error);
+    if (status == MOTET_OK) status = mt_checkpoint_load(trainer->network, path, error);
+    if (status != MOTET_OK) return status;
+    trainer->first_step = state.step;
+    mt_trainer_say(trainer, "resuming from %s", path);
+    return MOTET_OK;
+  }
+  if (trainer->job->init == MT_JOB_INIT_PRETRAINED)
+    return mt_weights_load(trainer->network, trainer->job->model, error);
+  mt_network_initialize(trainer->network, (uint64_t)trainer->job->train.seed);
+  return MOTET_OK;
+}
+
+static motet_status save_job(const mt_trainer *trainer, motet_error *error) {
+  mt_text text = {0};
+  mt_job_print(trainer->job, &text);
+  char path[PATH_SIZE];
+  motet_status status = MOTET_OK;
+  if (text.failed || snprintf(path, sizeof path, "%s/job.yaml", trainer->job->output_dir) >= PATH_SIZE)
+    status = mt_error_memory(error, text.length, "the job's text");
+  if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
+  mt_text_free(&text);
+  return status;
+}
+
+motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options, motet_error *error,
+                             mt_trainer *trainer) {
+  *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport};
+  motet_status status = make_arenas(trainer, error);
+  if (status == MOTET_OK) status = mt_setup_open(job, error, &trainer->setup);
+  if (status == MOTET_OK && trainer->setup.ranks != trainer->transport->ranks)
+    status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "the job is for %d ranks, not %d", (int)trainer->setup.ranks,
+                          (int)trainer->transport->ranks);
+  if (status == MOTET_OK && trainer->setup.eval != NULL &&
+      mt_dataset_count(trainer->setup.eval) < trainer->setup.rows)
+    status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "data.eval has %d samples; it needs one a microbatch, %d",
+                          (int)mt_dataset_count(trainer->setup.eval), (int)trainer->setup.rows);
+  if (status == MOTET_OK) status = open_network(trainer, error);
+  if (status == MOTET_OK) status = fill_writer(trainer, error);
+  if (status == MOTET_OK)
+    status = mt_trainer_agree(trainer, mt_dataset_digest(trainer->setup.train), "training data set", error);
+  if (status == MOTET_OK) status = load_weights(trainer, error);
+  if (status == MOTET_OK) status = mt_clock_offset(trainer->transport, error, &trainer->clock_offset);
+  if (status == MOTET_OK && trainer->transport->rank == 0) {
+    status = mt_metrics_open(job->output_dir, trainer->first_step, error, &trainer->metrics);
+    if (status == MOTET_OK) status = save_job(trainer, error);
+  }
+  return status;
+}
+
+void mt_trainer_close(mt_trainer *trainer) {
+  mt_metrics_close(trainer->metrics);
+  mt_feed_destroy(trainer->feed);
+  mt_feed_destroy(trainer->eval_feed);
+  mt_interpreter_destroy(trainer->interpreter);
+  mt_network_destroy(trainer->network);
+  mt_collective_scratch_free(&trainer->scratch);
+  for (int i = 0; i < 2; i++) {
+    mt_plan_free(&trainer->planned[i].plan);
+    mt_arena_destroy(trainer->planned[i].arena);
+  }
+  mt_setup_close(&trainer->setup);
+  mt_arena_destroy(trainer->step_arena);
+  mt_arena_destroy(trainer->arena);
+}
+
+motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *error, mt_planned_step **out) {
+  static const motet_carried nothing;
+  mt_planned_step *planned = &trainer->planned[step % 2];
+  const mt_planned_step *before = &trainer->planned[(step + 1) % 2];
+  *out = planned;
+  if (planned->step == step) return MOTET_OK;
+  mt_plan_free(&planned->plan);
+  mt_arena_reset(planned->arena);
+  planned->step = -1;
+  mt_planner_microbatch *next;
+  motet_status status =
+      mt_setup_rows(&trainer->setup, step, planned->arena, error, &planned->rows, &planned->microbatches);
+  if (status == MOTET_OK)
+    status = mt_setup_rows(&trainer->setup, step + 1, planned->arena, error, &planned->next_rows, &next);
+  bool continues = before->step == step - 1 && before->carried_count > 0;
+  if (status == MOTET_OK)
+    status = mt_planner_plan(trainer->setup.planner, MT_PLANNER_TRAIN, planned->microbatches,
+                             continues ? before->carried : &nothing, continues ? before->carried_count : 0,
+                             planned->arena, error, &planned->plan);
+  if (status == MOTET_OK)
+    status = mt_planner_carried(planned->plan.program, planned->arena, error, &planned->carried,
+                                &planned->carried_count);
+  if (status == MOTET_OK)
+    status = mt_feed_prefetch(trainer->feed, planned->plan.program, trainer->transport->rank, step, planned->rows,
+                              planned->next_rows, error);
+  if (status != MOTET_OK) return mt_error_context(error, status, "planning of step %" PRId64, step + 1);
+  planned->step = step;
+  return MOTET_OK;
+}
+
+/** One step's worth of evaluation samples; adds their losses and target tokens. */
+static motet_status evaluate_batch(mt_trainer *trainer, int32_t first, int32_t count, motet_error *error,
+                                   double *loss, double *targets) {
+  mt_setup *setup = &trainer->setup;
+  const mt_row *rows;
+  mt_planner_microbatch *microbatches;
+  mt_plan plan = {0};
+  mt_arena_reset(trainer->step_arena);
+  motet_status status =
+      mt_dataset_plan_range(setup->eval, first, count, setup->rows, trainer->step_arena, error, &rows);
+  if (status == MOTET_OK) status = mt_setup_shapes(rows, setup->rows, trainer->step_arena, error, &microbatches);
+  if (status == MOTET_OK)
+    status = mt_planner_plan(setup->planner, MT_PLANNER_EVALUATE, microbatches, NULL, 0, trainer->step_arena, error,
+                             &plan);
+  if (status != MOTET_OK) return status;
+  int64_t key = trainer->eval_key++;
+  mt_feed_set(trainer->eval_feed, key, rows, NULL);
+  status = mt_feed_prefetch(trainer->eval_feed, plan.program, trainer->transport->rank, key, rows, NULL, error);
+  mt_step_result result;
+  mt_step step = {.program = plan.program,
+                  .source = mt_feed_source(trainer->eval_feed),
+                  .sums = trainer->sums,
+                  .sum_count = setup->rows,
+                  .aside = true};
+  if (status == MOTET_OK) status = mt_interpreter_run(trainer->interpreter, &step, error, &result);
+  double batch_targets = 0, batch_loss = 0;
+  for (int32_t i = 0; status == MOTET_OK && i < setup->rows; i++) {
+    batch_targets += rows[i].targets;
+    batch_loss += trainer->sums[i];
+  }
+  *loss += batch_loss * batch_targets;
+  *targets += batch_targets;
+  mt_plan_free(&plan);
+  return status;
+}
+
+motet_status mt_trainer_evaluate(mt_trainer *trainer, motet_error *error, double *loss) {
+  const mt_job *job = trainer->job;
+  int32_t samples = mt_dataset_count(trainer->setup.eval), first = 0;
+  double sum = 0, targets = 0;
+  motet_status status = MOTET_OK;
+  for (int64_t batch = 0; batch < job->train.eval_batches && status == MOTET_OK; batch++) {
+    int32_t count = samples - first < job->train.global_batch ? samples - first : (int32_t)job->train.global_batch;
+    if (count < trainer->setup.rows) break; /* every microbatch needs a sample */
+    status = evaluate_batch(trainer, first, count, error, &sum, &targets);
+    first += count;
+  }
+  *loss = targets > 0 ? sum / targets : NAN;
+  return status == MOTET_OK ? status : mt_error_context(error, status, "evaluation");
+}
+
+motet_status mt_trainer_save(mt_trainer *trainer, int64_t step, motet_error *error) {
+  const mt_job *job = trainer->job;
+  mt_checkpoint_state state = {.step = step,
+                               .seed = job->train.seed,
+                               .global_batch = job->train.global_batch,
+                               .rows = trainer->setup.rows,
+                               .data_digest = mt_dataset_digest(trainer->setup.train)};
+  mt_board *board = trainer->options->board;
+  if (board != NULL) mt_board_at(board, trainer->transport->rank)->state = MT_BOARD_SAVING;
+  motet_status status = mt_checkpoint_save(&trainer->writer, &state, error);
+  if (board != NULL) mt_board_at(board, trainer->transport->rank)->state = MT_BOARD_RUNNING;
+  if (status != MOTET_OK)
+    return mt_error_context(error, status, "rank %d, saving of the checkpoint after step %" PRId64,
+                            (int)trainer->transport->rank, step);
+  mt_trainer_say(trainer, "saved %s/checkpoints/step-%" PRId64, job->output_dir, step);
+  return MOTET_OK;
+}

@@ -1,0 +1,62 @@
+/** @file The state of a training run on one rank; internal to the loop's files. */
+#ifndef MT_TRAIN_TRAINER_H
+#define MT_TRAIN_TRAINER_H
+
+#include "train/checkpoint.h"
+#include "train/feed.h"
+#include "train/loop.h"
+#include "train/metrics.h"
+
+/** A step's data and program, planned while the step before it still has to run. */
+typedef struct mt_planned_step {
+  mt_arena *arena;
+  int64_t step; /* from 0; -1: empty */
+  const mt_row *rows, *next_rows;
+  mt_planner_microbatch *microbatches;
+  mt_plan plan;
+  motet_carried *carried; /* what it leaves to the next step */
+  int32_t carried_count;
+} mt_planned_step;
+
+typedef struct mt_trainer {
+  const mt_job *job;
+  const mt_train_options *options;
+  mt_transport *transport;
+  mt_setup setup;
+  mt_network *network;
+  mt_interpreter *interpreter;
+  mt_feed *feed, *eval_feed;
+  mt_metrics *metrics; /* rank 0 */
+  mt_checkpoint_writer writer;
+  mt_collective_scratch scratch;
+  mt_arena *arena, *step_arena;
+  mt_planned_step planned[2];
+  double clock_offset;
+  double *sums; /* [rows + 1] losses, and whether somebody wants to stop */
+  int64_t eval_key;
+  int64_t first_step;      /* of this run, from 0 */
+  double seconds_per_step; /* smoothed, for the remaining time */
+} mt_trainer;
+
+/** Opens everything, loads weights or the checkpoint to resume. Release with mt_trainer_close(), also on failure.
+ */
+motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options, motet_error *error,
+                             mt_trainer *trainer);
+void mt_trainer_close(mt_trainer *trainer);
+
+/** Says a line on rank 0. */
+void mt_trainer_say(const mt_trainer *trainer, const char *format, ...) MT_PRINTF(2, 3);
+
+/** All ranks must come with the same @p value; @p what says of what it is the digest. */
+motet_status mt_trainer_agree(mt_trainer *trainer, uint64_t value, const char *what, motet_error *error);
+
+/** Plans step @p step (from 0) unless that is done already, and has its pictures decoded. */
+motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *error, mt_planned_step **planned);
+
+/** The mean loss per target token over the evaluation set. */
+motet_status mt_trainer_evaluate(mt_trainer *trainer, motet_error *error, double *loss);
+
+/** Saves a checkpoint after @p step steps. */
+motet_status mt_trainer_save(mt_trainer *trainer, int64_t step, motet_error *error);
+
+#endif
