@@ -197,6 +197,11 @@ static inline double replay_order(const order_run *run, replay *p) {
                 .backward_end = MT_ARENA_NEW(run->arena, double, cells),
                 .where = MT_ARENA_NEW(run->arena, int32_t, cells)};
   for (int64_t i = 0; i < cells; i++) p->forward_end[i] = p->backward_end[i] = -1;
+  for (int32_t i = 0; i < order->carried_count; i++) {
+    int64_t cell = (int64_t)order->carried[i].stage * d->microbatches + order->carried[i].microbatch;
+    p->forward_end[cell] = 0.0;
+    p->where[cell] = order->carried[i].rank;
+  }
   int64_t *at = MT_ARENA_NEW(run->arena, int64_t, d->ranks);
   double *clock = MT_ARENA_NEW(run->arena, double, d->ranks);
   memcpy(at, order->begin, (size_t)d->ranks * sizeof *at);

@@ -207,9 +207,12 @@ static int32_t first_forward(const builder *b, int32_t stage) {
 static void add_barriers(builder *b) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
-  instance->barrier = instance->item_count > 0 && !b->request->relaxed;
-  for (int32_t i = 0; i < instance->item_count; i++)
-    if (instance->items[i].source && !instance->items[i].prefix) instance->barrier = false;
+  bool prefix = false, other = false;
+  for (int32_t i = 0; i < instance->item_count; i++) {
+    prefix = prefix || instance->items[i].prefix;
+    other = other || (instance->items[i].source && !instance->items[i].prefix);
+  }
+  instance->barrier = prefix && !other;
   for (int32_t e = 0; instance->barrier && e < d->edge_count; e++) {
     if (!is_replicated(d, d->edges[e].from) || is_replicated(d, d->edges[e].to)) continue;
     int32_t consumer = first_forward(b, d->edges[e].to);

@@ -57,10 +57,9 @@ static motet_status solve(mt_arena *arena, const mt_instance_request *request, d
   if (status == MOTET_OK) status = mt_windows_build(arena, s->instance, error, &windows);
   if (status != MOTET_OK) return status;
   s->timeline = mt_timeline_create(arena, s->instance);
-  if (s->timeline != NULL) s->plan = mt_search_run(arena, s->instance, &windows, seconds, s->timeline, &s->bound);
-  if (s->timeline == NULL || s->plan == NULL)
-    return mt_error_memory(error, (unsigned long long)s->instance->node_count * 64, "the search for an order");
-  return MOTET_OK;
+  if (s->timeline == NULL)
+    return mt_error_memory(error, (unsigned long long)s->instance->node_count * 16, "a timeline");
+  return mt_search_run(arena, s->instance, &windows, seconds, s->timeline, error, &s->plan, &s->bound);
 }
 
 /* ---- order `ahead` ---- */
@@ -83,6 +82,7 @@ typedef struct ahead_search {
   mt_instance_request request;
   mt_arena *scratch;
   motet_error *error;
+  double seconds; /* of search for one count */
   int32_t best;
   double best_makespan; /* seconds: instances of different counts may have different ticks */
 } ahead_search;
@@ -91,8 +91,8 @@ static motet_status try_ahead(ahead_search *a, int32_t count) {
   solution s = {0};
   mt_arena_reset(a->scratch);
   a->request.ahead = count;
-  motet_status status = solve(a->scratch, &a->request, -1.0, a->error, &s);
-  if (status != MOTET_OK) return status;
+  motet_status status = solve(a->scratch, &a->request, a->seconds, a->error, &s);
+  if (status != MOTET_OK || s.plan == NULL) return status;
   double makespan = (double)s.plan->makespan * s.instance->unit;
   if (a->best < 0 || makespan < a->best_makespan * (1.0 - 1e-12)) {
     a->best = count;
@@ -101,24 +101,32 @@ static motet_status try_ahead(ahead_search *a, int32_t count) {
   return MOTET_OK;
 }
 
-/* The count of carried features that the greedy makes most of: a coarse grid, then its best point's surroundings.
+/* The count of carried features that a short search makes most of: a coarse grid, then its best point's
+ * surroundings.
  */
 static motet_status choose_ahead(const mt_instance_request *request, motet_error *error, int32_t *count) {
-  enum { GRID = 8 };
-  ahead_search a = {.request = *request, .scratch = mt_arena_create(), .error = error, .best = -1};
+  enum { GRID = 8, SEARCHED_MOST = 1 << 13 };
+  const mt_derivation *d = request->derivation;
+  bool small = d->body_begin[d->ranks] < SEARCHED_MOST;
+  ahead_search a = {.request = *request,
+                    .scratch = mt_arena_create(),
+                    .error = error,
+                    .seconds = small ? 0.01 : -1.0,
+                    .best = -1};
   if (a.scratch == NULL) return mt_error_memory(error, 0, "order ahead");
-  int32_t low = 0, high = carried_most(request->derivation);
+  int32_t low = 0, high = carried_most(d);
   motet_status status = try_ahead(&a, 0); /* is order `fill` */
   for (bool last = false; status == MOTET_OK && !last;) {
     int32_t step = (high - low) / GRID + 1;
     last = step == 1;
     for (int32_t c = low; status == MOTET_OK && c <= high; c += step)
       if (c > 0) status = try_ahead(&a, c);
+    if (a.best < 0) break;
     low = a.best - step + 1 > 0 ? a.best - step + 1 : 0;
     if (a.best + step - 1 < high) high = a.best + step - 1;
   }
   mt_arena_destroy(a.scratch);
-  *count = a.best;
+  *count = a.best > 0 ? a.best : 0;
   return status;
 }
 
@@ -169,6 +177,20 @@ static bool fill_tails(mt_arena *arena, const mt_instance_request *request, cons
 
 /* ---- the answer ---- */
 
+/* Carried features are there from the begin: their nodes go to the front, wherever the search left them. */
+static bool bring_forward(mt_arena *arena, const solution *s) {
+  const mt_instance *instance = s->instance;
+  int32_t *sequence = MT_ARENA_NEW(arena, int32_t, instance->node_count);
+  if (sequence == NULL) return false;
+  int32_t at = 0;
+  for (int32_t r = 0; r < instance->ranks; r++)
+    for (int32_t pass = 0; pass < 2; pass++)
+      for (int32_t i = s->plan->begin[r]; i < s->plan->begin[r + 1]; i++)
+        if (mt_instance_holds(instance, s->plan->sequence[i]) == (pass == 0)) sequence[at++] = s->plan->sequence[i];
+  memcpy(s->plan->sequence, sequence, (size_t)at * sizeof *sequence);
+  return true;
+}
+
 static int64_t write_rank(const solution *s, int32_t rank, const double *start, const tails *t, mt_order *order,
                           int64_t at) {
   const mt_instance *instance = s->instance;
@@ -204,7 +226,7 @@ static motet_status write_order(mt_arena *arena, const mt_instance_request *requ
                       .barrier = instance->barrier,
                       .carried = MT_ARENA_NEW(arena, motet_carried, instance->item_count)};
   if (start == NULL || order->begin == NULL || order->events == NULL || order->start == NULL ||
-      order->carried == NULL)
+      order->carried == NULL || !bring_forward(arena, s))
     return mt_error_memory(error, (unsigned long long)most * 32, "an order");
   mt_timeline_run(s->timeline, instance, s->plan);
   result->makespan = mt_timeline_seconds(s->timeline, instance, s->plan, start);
@@ -266,6 +288,11 @@ motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, con
   if (status == MOTET_OK && steady) status = choose_ahead(&request, error, &request.ahead);
   if (status == MOTET_OK)
     status = solve(arena, &request, options != NULL ? options->search_seconds : 0.0, error, &s);
+  if (status == MOTET_OK && s.plan == NULL)
+    status =
+        mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                     "no order was found that keeps the feature windows with the given owners; accepted: a larger "
+                     "window, or owner=balanced");
   if (status == MOTET_OK) status = write_order(arena, &request, &s, error, result);
   if (status == MOTET_OK) status = set_bound(arena, &request, &s, steady, error, result);
   return status;

@@ -18,7 +18,7 @@ typedef struct variant {
 
 static const variant VARIANTS[] = {{1, 1, true},  {2, 1, true},   {4, 1, true},  {8, 1, true},
                                    {8, 1, false}, {8, 32, false}, {2, 32, true}, {8, 32, true}};
-enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
+enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS, PLAIN = 3 };
 
 typedef struct maker {
   mt_arena *arena;
@@ -91,6 +91,59 @@ static void run_variants(maker *k) {
   }
 }
 
+static bool has_window(const maker *k) {
+  for (int32_t i = 0; i < k->instance->item_count; i++)
+    if (k->instance->items[i].window_after >= 0) return true;
+  return false;
+}
+
+/* With a window, whoever ends a task when a feature is consumed would take the next encode: mostly the consumer's
+ * own rank. Owner maps given beforehand spread the work; random changes improve them. */
+static void run_owner_maps(maker *k, int64_t work) {
+  const mt_instance *instance = k->instance;
+  mt_random random = mt_random_stream(1, "order.owners");
+  int32_t ranks = instance->ranks, items = instance->item_count;
+  mt_ticks current = INT64_MAX;
+  for (int32_t turn = 0; turn < ranks; turn++) {
+    for (int32_t i = 0; i < items; i++)
+      if (instance->items[i].fixed_owner < 0) k->owner[i] = (instance->items[i].microbatch + turn) % ranks;
+    mt_ticks before = k->best->makespan;
+    for (mt_ticks low = k->bound, high = before; low < high;) {
+      mt_ticks target = low + (high - low) / 2;
+      run_variant(k, target, &VARIANTS[PLAIN]);
+      if (reached(k, target))
+        high = target;
+      else
+        low = target + 1;
+    }
+  }
+  for (int32_t i = 0; i < items; i++) k->owner[i] = k->best->rank[instance->items[i].forward];
+  current = k->best->makespan;
+  while (work > 0 && !reached(k, k->bound)) {
+    int32_t a = (int32_t)mt_random_below(&random, (uint64_t)items);
+    int32_t b = (int32_t)mt_random_below(&random, (uint64_t)items);
+    if (instance->items[a].fixed_owner >= 0 || instance->items[b].fixed_owner >= 0) {
+      work -= 8;
+      continue;
+    }
+    int32_t owner_a = k->owner[a], owner_b = k->owner[b];
+    if (mt_random_below(&random, 2) == 0)
+      k->owner[b] = owner_a, k->owner[a] = owner_b;
+    else
+      k->owner[a] = (int32_t)mt_random_below(&random, (uint64_t)ranks);
+    mt_ticks target = current - 1; /* or anything that is better yet: it moves the encodes' limits */
+    target -= (mt_ticks)mt_random_below(&random, (uint64_t)(current - k->bound));
+    const mt_greedy_rule rule = {.target = target, .encode_target = target, .scan = 1, .patient = k->backwards};
+    if (mt_greedy_run(k->greedy, &rule, k->owner, k->timeline, k->trial, &work) && k->trial->makespan <= current) {
+      current = k->trial->makespan;
+      keep_better(k);
+    } else {
+      k->owner[a] = owner_a;
+      k->owner[b] = owner_b;
+    }
+  }
+}
+
 static bool try_repair(maker *k, mt_repair *repair, mt_ticks target, int64_t share, int64_t *work) {
   int64_t left = share < *work ? share : *work, before = left;
   bool found = mt_repair_run(repair, target, k->best, &left, k->trial);
@@ -103,8 +156,10 @@ static bool try_repair(maker *k, mt_repair *repair, mt_ticks target, int64_t sha
 static bool run_repair(maker *k, int64_t work) {
   const mt_instance *instance = k->instance;
   if (reached(k, k->bound) || work <= 0) return true;
-  for (int32_t i = 0; i < instance->item_count; i++)
-    if (instance->items[i].window_after >= 0) return true;
+  if (has_window(k)) {
+    run_owner_maps(k, work / 8); /* placing a node costs more than a visit */
+    return true;
+  }
   mt_repair *repair = mt_repair_create(k->arena, instance, k->windows);
   if (repair == NULL) return false;
   /* Without a common unit a plan better by less than a millionth is not worth a round. */
@@ -139,8 +194,20 @@ static bool search(maker *k, double seconds, bool fill) {
   return run_repair(k, repair_work(k, seconds));
 }
 
-mt_plan *mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
-                       mt_timeline *timeline, mt_ticks *bound) {
+/* No plan without idle waits takes longer than everything one after the other. */
+static mt_ticks serial_makespan(const mt_instance *instance) {
+  mt_ticks sum = 0;
+  for (int32_t node = 0; node < instance->node_count; node++) sum += instance->length[node];
+  for (int32_t node = 0; node < instance->node_count; node++)
+    for (int32_t i = instance->pred_begin[node]; i < instance->pred_begin[node + 1]; i++) {
+      const mt_lag *lag = &instance->lags[instance->pred[i].lag];
+      sum += lag->near > lag->far ? lag->near : lag->far;
+    }
+  return sum;
+}
+
+motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
+                           mt_timeline *timeline, motet_error *error, mt_plan **plan, mt_ticks *bound) {
   maker k = {.arena = arena,
              .instance = instance,
              .windows = windows,
@@ -151,13 +218,15 @@ mt_plan *mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_wi
              .owner = MT_ARENA_NEW(arena, int32_t, instance->item_count),
              .bound = windows->critical,
              .greedy_work = WORK_GREEDY};
-  if (k.greedy == NULL || k.best == NULL || k.trial == NULL || k.owner == NULL) return NULL;
-  bool fill = false;
+  bool memory = k.greedy != NULL && k.best != NULL && k.trial != NULL && k.owner != NULL, fill = false;
   for (int32_t i = 0; i < instance->item_count; i++) {
     fill = fill || !instance->items[i].prefix;
     k.backwards = k.backwards || instance->items[i].backward >= 0;
   }
-  if (!search(&k, seconds, fill)) return NULL;
+  if (memory) k.best->makespan = serial_makespan(instance);
+  if (!memory || !search(&k, seconds, fill))
+    return mt_error_memory(error, (unsigned long long)instance->node_count * 64, "the search for an order");
   *bound = k.bound;
-  return k.best;
+  *plan = k.found ? k.best : NULL;
+  return MOTET_OK;
 }

@@ -49,9 +49,9 @@ bool mt_plan_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *t
 /** Longest first to the least loaded rank; items with a fixed owner go there. */
 bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *owner);
 
-/** The whole search: the best plan found, or NULL when memory is out. @p seconds as in mt_order_options; @p bound:
- * no plan with the instance's owners is below it. */
-mt_plan *mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
-                       mt_timeline *timeline, mt_ticks *bound);
+/** The whole search. @p plan: the best plan found, or NULL where none keeps the windows; @p bound: no plan with the
+ * instance's owners is below it. @p seconds as in mt_order_options. */
+motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
+                           mt_timeline *timeline, motet_error *error, mt_plan **plan, mt_ticks *bound);
 
 #endif

@@ -58,6 +58,54 @@ static motet_status check_trainable_names(const mt_unit *units, int32_t unit_cou
   return MOTET_OK;
 }
 
+/* The branch group (from 1) of the term that names the module, or 0: on the chain. */
+static int32_t branch_of(const mt_schedule *schedule, const char *module) {
+  for (int32_t t = 0; t < schedule->term_count; t++)
+    for (int32_t n = 0; n < schedule->terms[t].module_count; n++)
+      if (strcmp(schedule->terms[t].modules[n], module) == 0) return schedule->terms[t].branch;
+  return 0;
+}
+
+static bool follows_in_term(const mt_schedule *schedule, const char *before, const char *module) {
+  for (int32_t t = 0; t < schedule->term_count; t++) {
+    const mt_term *term = &schedule->terms[t];
+    for (int32_t n = 1; n < term->module_count; n++)
+      if (strcmp(term->modules[n - 1], before) == 0 && strcmp(term->modules[n], module) == 0) return true;
+  }
+  return false;
+}
+
+/* Modules side by side in the schedule ('|') share their sources and sinks instead of feeding one another. A term's
+ * own modules are a chain. */
+static motet_status set_branches(mt_arena *arena, const mt_schedule *schedule, mt_model *model,
+                                 motet_error *error) {
+  mt_module_edge *edges = MT_ARENA_NEW(arena, mt_module_edge, model->module_count * model->module_count);
+  if (edges == NULL) return mt_error_memory(error, sizeof *edges * MT_MODEL_MODULES_MAX, "module edges");
+  int32_t count = 0;
+  /* Ends of the branches before, and of the ones that the module at hand stands beside. */
+  uint64_t sources = 0, ends = 0;
+  int32_t branch = 0;
+  for (int32_t j = 0; j < model->module_count; j++) {
+    int32_t own = branch_of(schedule, model->modules[j].name);
+    if (j > 0 && follows_in_term(schedule, model->modules[j - 1].name, model->modules[j].name)) {
+      edges[count++] = (mt_module_edge){j - 1, j};
+      ends = (ends & ~(UINT64_C(1) << (j - 1))) | UINT64_C(1) << j;
+      continue;
+    }
+    if (own == 0 || own != branch) {
+      sources = ends;
+      ends = 0;
+    }
+    branch = own;
+    for (int32_t from = 0; from < j; from++)
+      if (sources >> from & 1) edges[count++] = (mt_module_edge){from, j};
+    ends |= UINT64_C(1) << j;
+  }
+  model->edges = edges;
+  model->edge_count = count;
+  return MOTET_OK;
+}
+
 motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const mt_unit *units, int32_t unit_count,
                            int32_t ranks, const char *const *trainable, int32_t trainable_count, motet_error *error,
                            mt_model **model, int32_t **unit_of_module) {
@@ -93,7 +141,8 @@ motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const m
   *unit_of_module = MT_ARENA_NEW(arena, int32_t, count);
   if (*unit_of_module == NULL) return mt_error_memory(error, sizeof owners, "modules");
   memcpy(*unit_of_module, owners, (size_t)count * sizeof *owners);
-  return mt_model_abstract(arena, count, names, layers, trains, error, model);
+  status = mt_model_abstract(arena, count, names, layers, trains, error, model);
+  return status == MOTET_OK ? set_branches(arena, schedule, *model, error) : status;
 }
 
 uint64_t mt_unit_varied_modules(const mt_derivation *derivation) {

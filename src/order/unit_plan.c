@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MICROBATCH_STAGES_MAX = 1 << 24 };
+
 struct motet_plan {
   mt_arena *arena;
   mt_plan inner;
@@ -40,6 +42,14 @@ static motet_status check_options(const motet_plan_options *options, motet_error
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "replicas: %d; at least 1 is needed", options->replicas);
   if ((int64_t)options->ranks * (options->replicas > 0 ? options->replicas : 1) > 1 << 20)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "ranks times replicas: more than %d cannot be planned", 1 << 20);
+  /* About ten instructions each: beyond this a program takes gigabytes. */
+  int64_t cells = (int64_t)options->ranks * (options->replicas > 0 ? options->replicas : 1) * options->microbatches;
+  if (cells > MICROBATCH_STAGES_MAX)
+    return mt_error_set(
+        error, MOTET_ERROR_LIMIT,
+        "%lld microbatch-stages (ranks times replicas times microbatches) are more than the %d that a "
+        "plan may have",
+        (long long)cells, MICROBATCH_STAGES_MAX);
   if (!(options->alpha_seconds >= 0) || !(options->beta_bytes_per_second >= 0) || options->bytes < 0 ||
       options->memory_cap_bytes < 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "latency, bandwidth, bytes and memory cap cannot be negative");

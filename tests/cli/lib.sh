@@ -3,10 +3,8 @@ out=$(mktemp -d)/out
 trap 'rm -rf "$(dirname "$out")"' EXIT
 motet() { "$MOTET" "$@"; }
 fail() { echo "FAIL: $*" >&2; exit 1; }
-# The value of a top-level field of the JSON document on standard input.
-field() { python3 -c 'import json,sys; v=json.load(sys.stdin)
-for k in sys.argv[1].split("."): v=v[int(k)] if isinstance(v,list) else v[k]
-print(v if isinstance(v,str) else json.dumps(v))' "$1"; }
+# The value of a top-level scalar of the JSON document on standard input, which stands on a line of its own.
+field() { sed -n "s/^ \"$1\": \"\{0,1\}\(.*[^,\"]\)\"\{0,1\},\{0,1\}\$/\1/p"; }
 near() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d < 1e-9 && d > -1e-9) }'; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b + 1e-9) }'; }
 # Runs a command, expecting this exit code; keeps standard output in $out and standard error in $out.err.

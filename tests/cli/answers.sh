@@ -1,0 +1,67 @@
+#!/bin/sh
+# Exit codes, refusals and errors of the planning commands, in JSON and in words.
+set -eu
+. "$(dirname "$0")/lib.sh"
+plan() { wanted=$1 schedule=$2 unit=$3; shift 3; expect "$wanted" plan --schedule "$schedule" --ranks 4 --microbatches 16 --unit "$unit" "$@"; }
+says() { grep -q -- "$1" "$out" "$out.err" || fail "expected '$1' in: $(cat "$out" "$out.err")"; }
+
+expect 2 && says 'usage: motet'
+expect 2 nonsense && says "no command 'nonsense'"
+expect 0 help && says verify
+expect 0 help plan && says -- '--encode'
+expect 0 plan --help && says -- '--encode'
+expect 2 help nonsense
+expect 0 --version && says '^motet [0-9]'
+expect 2 plan && says -- '--schedule'
+expect 2 plan --ranks x && says "'x' is not a whole number"
+expect 2 plan --ranks && says 'needs a value'
+expect 2 plan --nonsense 1 && says 'unknown option --nonsense'
+expect 2 verify && says 'one FILE'
+expect 2 verify /nonexistent && says '/nonexistent'
+
+# Refused: 1, with the rule; a broken text: 2, with the column.
+plan 1 '<vision: transpose(order=ahead), llm: 1f1b>' 'vision: f=1, b=2; llm: f=1, b=2' --json
+[ "$(field accepted <"$out")" = false ] || fail "accepted: $(cat "$out")"
+[ "$(field rule <"$out")" = ahead ] || fail "rule: $(cat "$out")"
+plan 1 '<vision: gpipe, llm: 1f1b>' 'vision: f=1; llm: f=1, b=2' && says mixed
+plan 2 '<vision: transpose, llm: 1f1b' 'vision: f=1; llm: f=1, b=2' --json
+[ "$(field error <"$out" | cut -c1-8)" = schedule ] || fail "error: $(cat "$out")"
+plan 2 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: g=1' && says 'column 19'
+plan 2 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1' --trainable llm && says 'no backward time'
+plan 2 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1' --trainable audio && says audio
+plan 2 '<llm: 1f1b>' 'llm: f=1, b=2' --encode 1,2 && says 'transpose or inline'
+plan 1 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1, b=2' --bytes 100 --memory-cap 50 --json
+[ "$(field rule <"$out")" = memory ] || fail "rule: $(cat "$out")"
+plan 3 '<llm: 1f1b>' 'llm: f=1, b=2' -o /nonexistent/plan.json && says /nonexistent/plan.json
+expect 2 plan --schedule '<llm: 1f1b>' --unit 'f=1, b=2' --ranks 1000 --microbatches 1000000 && says 'microbatch-stages'
+
+# The document's parts agree with one another.
+plan 0 '<vision: transpose(window=3), llm: 1f1b>' 'vision: f=1, b=2; llm: f=1, b=2' --encode 1,0,2 --alpha 0.25 --json
+python3 - "$out" <<'CHECK' || fail "the document's parts disagree"
+import json, sys
+d = json.load(open(sys.argv[1]))
+idle = sum(r["idle"] for r in d["ranks"])
+assert abs(sum(d["idle_by_cause"].values()) - idle) < 1e-9 * idle
+assert set(d["idle_by_cause"]) == {"warm_up", "cool_down", "stage_imbalance", "microbatch_variance", "communication",
+                                   "data_parallel_wait", "input_stall"}
+for r in d["ranks"]:
+    assert abs(r["busy"] + r["idle"] - d["makespan"]) < 1e-9 * d["makespan"]
+assert abs(d["idle_share"] - idle / (4 * d["makespan"])) < 1e-12
+# 16 microbatches, a third of them (5) without data: 11 encodes, times 1 and 2 six and five times, plus the body.
+assert abs(sum(r["busy"] for r in d["ranks"]) - (16 * 4 * 3 + 3 * (6 * 1 + 5 * 2))) < 1e-9
+assert d["peak_features"] <= 3 and d["bound"] <= d["makespan"] and d["verified"] and d["accepted"]
+CHECK
+
+# A program written, read, verified and simulated says the same; a damaged one is refused with its place.
+plan 0 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1, b=2' -o "$out.plan" --json
+makespan=$(field makespan <"$out") digest=$(field digest <"$out")
+expect 0 verify "$out.plan" --json
+[ "$(field digest <"$out")" = "$digest" ] || fail 'the digest changed on the way through the file'
+expect 0 simulate "$out.plan" --unit 'vision: f=1; llm: f=1, b=2' --json
+near "$(field makespan <"$out")" "$makespan" || fail 'the makespan changed on the way through the file'
+expect 2 simulate "$out.plan" --unit 'llm: f=1, b=2' && says vision
+LC_ALL=C expect 0 show "$out.plan" --width 60 && says 'rank 0'
+[ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' "$out")" -le 60 ] || fail 'wider than asked'
+head -c 300 "$out.plan" >"$out.cut"
+expect 2 verify "$out.cut" --json
+[ "$(field file <"$out")" = "$out.cut" ] || fail "file: $(cat "$out")"
