@@ -66,6 +66,12 @@ void program_free(motet_program *program);
 /** Draws a right program: model, masks, placement, order of events, places of transfers and waits. */
 motet_program *program_draw(mt_random *random);
 
+enum { PLAN_TEXT_SIZE = 768 };
+
+/** Draws a plan, a random model under a random schedule, and lowers it. NULL, with the reason in @p error
+ * (MOTET_ERROR_ILLEGAL), where the schedule does not fit the model. Destroy with motet_program_destroy(). */
+motet_program *plan_draw_program(mt_random *random, char schedule[PLAN_TEXT_SIZE], motet_error *error);
+
 /** The rank whose list holds instruction @p index of the flat array. */
 int32_t program_rank_of(const motet_program *program, int64_t index);
 

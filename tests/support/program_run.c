@@ -1,0 +1,739 @@
+#include "program_run.h"
+
+#include "base/array.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint64_t value;
+
+/* Values of layers under way, 0 where there is none, and for gradients from how many readers they come. */
+typedef struct bundle {
+  bool there;
+  value *values;   /* [layers] */
+  int32_t *counts; /* [layers] */
+} bundle;
+
+typedef struct post {
+  int32_t buffer;
+  bool waited;
+  bundle content; /* of a send */
+} post;
+
+typedef MT_ARRAY(post) posts;
+
+typedef struct machine {
+  const motet_program *p;
+  char *reason;
+  bool bad;
+  int32_t L, S, M, E, R;
+  int32_t *layer_module, *layer_stage; /* [L] */
+  value *forward, *gradient;           /* [M][L] what must come out */
+  value *weights;                      /* [S] */
+  value *tied;                         /* [ties] */
+  /* State by rank. */
+  bundle *outputs;                   /* [R][S][M] */
+  bundle *arrived, *made, *returned; /* [R][E][M] activations received, gradients made, gradients received */
+  value *stash;                      /* [R][S][M][L] gradients of the layers' outputs, for BWD_W */
+  uint8_t *saved, *loaded, *x_done, *next_loaded; /* [R][S][M] */
+  value *sums;                                    /* [R][S] */
+  value *tied_sums;                               /* [R][ties] */
+  int32_t *forwards;                              /* [M][L] */
+  posts *sends, *receives;                        /* [R][R] by source and destination */
+  int64_t *position;                              /* [R] */
+  int32_t *optimizers, *ended;                    /* [R] */
+  int32_t *arrivals;                              /* [groups] */
+  int64_t *joined;                                /* [R] position of the collective that it has joined, or -1 */
+  int32_t *leader;                                /* [groups] first to arrive */
+  MT_ARRAY(void *) memory;
+} machine;
+
+static void *take(machine *m, int64_t count, size_t size) {
+  void *memory = calloc((size_t)count + 1, size);
+  if (memory == NULL || !MT_ARRAY_PUSH(&m->memory, memory)) abort();
+  return memory;
+}
+
+#define TAKE(m, type, count) ((type *)take((m), (int64_t)(count), sizeof(type)))
+
+static bool wrong(machine *m, const char *format, ...) {
+  if (m->bad) return false;
+  m->bad = true;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(m->reason, RUN_REASON_SIZE, format, arguments);
+  va_end(arguments);
+  return false;
+}
+
+static value mix(value a, value b) {
+  value x = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
+  x = (x ^ (x >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
+  return (x ^ (x >> 29)) | 1;
+}
+
+static value mix3(value a, value b, value c) { return mix(mix(a, b), c); }
+
+static int64_t at3(const machine *m, int32_t rank, int32_t i, int32_t microbatch, int32_t n) {
+  return ((int64_t)rank * n + i) * m->M + microbatch;
+}
+
+static int64_t cell(const machine *m, int32_t rank, int32_t stage, int32_t microbatch) {
+  return at3(m, rank, stage, microbatch, m->S);
+}
+
+static int64_t link_at(const machine *m, int32_t rank, int32_t edge, int32_t microbatch) {
+  return at3(m, rank, edge, microbatch, m->E);
+}
+
+static bool inside(int32_t index, int64_t count) { return index >= 0 && index < count; }
+
+static bool has(const motet_program *p, int32_t group, int32_t rank) {
+  for (int32_t i = 0; i < p->groups[group].count; i++) {
+    if (p->group_ranks[p->groups[group].first + i] == rank) return true;
+  }
+  return false;
+}
+
+static bool live(const machine *m, int32_t layer, int32_t microbatch) {
+  const motet_program_microbatch *data = &m->p->microbatches[microbatch];
+  return (data->present & ~data->cached) >> m->layer_module[layer] & 1;
+}
+
+/* ---- Tables: what cannot even be looked up ---- */
+
+static bool check_tables(machine *m) {
+  const motet_program *p = m->p;
+  int32_t next = 0;
+  int64_t group_ranks = 0;
+  for (int32_t i = 0; i < p->module_count; i++) {
+    if (p->modules[i].layer_begin != next || p->modules[i].layer_end <= next)
+      return wrong(m, "modules do not tile");
+    next = p->modules[i].layer_end;
+  }
+  if (next != p->layer_count) return wrong(m, "modules do not tile");
+  for (int32_t i = 0; i < p->module_edge_count; i++) {
+    if (!inside(p->module_edges[i].from, p->module_edges[i].to) || !inside(p->module_edges[i].to, p->module_count))
+      return wrong(m, "a module edge leads nowhere");
+  }
+  for (int32_t i = 0; i < p->microbatch_count; i++) {
+    if (!inside(p->microbatches[i].replica, p->replicas)) return wrong(m, "no such replica");
+  }
+  for (int32_t i = 0; i < p->group_count; i++) group_ranks += p->groups[i].count > 0 ? p->groups[i].count : 0;
+  for (int32_t i = 0; i < p->group_count; i++) {
+    motet_group group = p->groups[i];
+    if (group.count < 1 || group.first < 0 || group.first + group.count > group_ranks)
+      return wrong(m, "broken group");
+    for (int32_t j = 0; j < group.count; j++) {
+      int32_t rank = p->group_ranks[group.first + j];
+      if (!inside(rank, p->ranks)) return wrong(m, "a group with no rank");
+      for (int32_t k = 0; k < j; k++) {
+        if (p->group_ranks[group.first + k] == rank) return wrong(m, "a group with a rank twice");
+      }
+    }
+  }
+  if (p->groups[0].count != p->ranks) return wrong(m, "group 0 lacks ranks");
+  for (int32_t i = 0; i < p->stage_count; i++) {
+    const motet_program_stage *stage = &p->stages[i];
+    if (!inside(stage->region, p->region_count) || !inside(stage->group, p->group_count) ||
+        stage->layer_begin < 0 || stage->layer_begin > stage->layer_end || stage->layer_end > p->layer_count)
+      return wrong(m, "broken stage");
+  }
+  for (int32_t i = 0; i < p->edge_count; i++) {
+    if (!inside(p->edges[i].from, p->edges[i].to) || !inside(p->edges[i].to, p->stage_count))
+      return wrong(m, "an edge leads nowhere");
+  }
+  for (int32_t i = 0; i < p->tie_count; i++) {
+    if (!inside(p->ties[i].first_stage, p->stage_count) || !inside(p->ties[i].second_stage, p->stage_count))
+      return wrong(m, "a tie holds nothing");
+  }
+  for (int32_t i = 0; i < p->carried_count; i++) {
+    if (!inside(p->carried[i].stage, p->stage_count) || !inside(p->carried[i].microbatch, p->microbatch_count) ||
+        !inside(p->carried[i].rank, p->ranks))
+      return wrong(m, "carried nowhere");
+  }
+  return true;
+}
+
+static bool check_instruction(machine *m, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  bool transfer = i->kind >= MOTET_SEND && i->kind <= MOTET_WAIT;
+  bool collective = (i->kind >= MOTET_REDUCE && i->kind <= MOTET_ALL_REDUCE) || i->kind == MOTET_STEP_END;
+  bool compute = i->kind <= MOTET_RECOMPUTE || (i->kind >= MOTET_OFFLOAD && i->kind <= MOTET_LOAD);
+  if (i->kind >= MOTET_INSTRUCTION_KINDS) return wrong(m, "no such kind");
+  if ((compute || transfer) && (!inside(i->stage, m->S) || !inside(i->microbatch, m->M)))
+    return wrong(m, "no such stage or microbatch");
+  if (transfer && !inside(i->peer, m->R)) return wrong(m, "no such peer");
+  if (collective && !inside(i->peer, p->group_count)) return wrong(m, "no such group");
+  if (!transfer && (!collective || i->kind == MOTET_STEP_END)) return true;
+  if (!inside(i->buffer, p->buffer_count)) return wrong(m, "no such buffer");
+  const motet_buffer *b = &p->buffers[i->buffer];
+  bool travels = b->kind == MOTET_BUFFER_ACTIVATION || b->kind == MOTET_BUFFER_GRADIENT;
+  if (transfer && (!travels || !inside(b->edge, m->E) || !inside(b->microbatch, m->M)))
+    return wrong(m, "a transfer of nothing");
+  if (transfer && (b->microbatch != i->microbatch || i->stage != p->edges[b->edge].from || b->stage != i->stage))
+    return wrong(m, "a transfer that contradicts its buffer");
+  if (collective && travels) return wrong(m, "a collective of activations");
+  if (collective && b->kind == MOTET_BUFFER_TIED_GRADIENT ? !inside(b->edge, p->tie_count)
+                                                          : collective && !inside(b->stage, m->S))
+    return wrong(m, "a collective of nothing");
+  return true;
+}
+
+/* ---- What must come out ---- */
+
+/* Adds up @p visit(source layer) over the layers that feed @p layer; cached ones through @p cached. */
+static value input_of(const machine *m, int32_t layer, int32_t microbatch, const value *values, bool *missing) {
+  const motet_program *p = m->p;
+  int32_t module = m->layer_module[layer];
+  value sum = 0;
+  if (layer > p->modules[module].layer_begin) {
+    if (values[layer - 1] == 0) *missing = true;
+    return values[layer - 1];
+  }
+  for (int32_t i = 0; i < p->module_edge_count; i++) {
+    if (p->module_edges[i].to != module) continue;
+    int32_t from = p->module_edges[i].from, last = p->modules[from].layer_end - 1;
+    const motet_program_microbatch *data = &p->microbatches[microbatch];
+    if ((data->present >> from & 1) == 0) continue;
+    if (data->cached >> from & 1) {
+      sum += mix3(77, (value)last, (value)microbatch);
+      continue;
+    }
+    if (values[last] == 0) *missing = true;
+    sum += values[last];
+  }
+  return sum;
+}
+
+static bool feeds(const machine *m, int32_t from, int32_t to) {
+  const motet_program *p = m->p;
+  if (m->layer_module[from] == m->layer_module[to]) return to == from + 1;
+  if (from != p->modules[m->layer_module[from]].layer_end - 1 || to != p->modules[m->layer_module[to]].layer_begin)
+    return false;
+  for (int32_t i = 0; i < p->module_edge_count; i++) {
+    if (p->module_edges[i].from == m->layer_module[from] && p->module_edges[i].to == m->layer_module[to])
+      return true;
+  }
+  return false;
+}
+
+static value value_of(int32_t layer, int32_t microbatch, value input) {
+  return mix3((value)layer + 1, (value)microbatch, input);
+}
+
+/* The gradient that reader @p to gives back for the output of @p from. */
+static value given_back(int32_t from, int32_t to, value gradient, value output) {
+  return mix3(mix((value)from, (value)to), gradient, output);
+}
+
+static value contribution(int32_t layer, int32_t microbatch, value gradient, value output) {
+  return mix3(mix((value)layer, (value)microbatch), gradient, output);
+}
+
+static void work_out(machine *m) {
+  const motet_program *p = m->p;
+  for (int32_t microbatch = 0; microbatch < m->M; microbatch++) {
+    value *forward = m->forward + (int64_t)microbatch * m->L, *gradient = m->gradient + (int64_t)microbatch * m->L;
+    bool missing = false;
+    for (int32_t l = 0; l < m->L; l++) {
+      if (live(m, l, microbatch))
+        forward[l] = value_of(l, microbatch, input_of(m, l, microbatch, forward, &missing));
+    }
+    for (int32_t l = m->L - 1; l >= 0; l--) {
+      if (!live(m, l, microbatch)) continue;
+      bool last = true;
+      for (int32_t to = l + 1; to < m->L; to++) {
+        if (!feeds(m, l, to) || !live(m, to, microbatch)) continue;
+        last = false;
+        gradient[l] += given_back(l, to, gradient[to], forward[to]);
+      }
+      if (last) gradient[l] = mix3(99, (value)l, (value)microbatch);
+      if (p->layer_trainable[l] == 0) continue;
+      value part = contribution(l, microbatch, gradient[l], forward[l]);
+      if (m->layer_stage[l] >= 0) m->weights[m->layer_stage[l]] += part;
+      for (int32_t t = 0; t < p->tie_count; t++) {
+        int32_t head = p->stages[p->ties[t].second_stage].layer_end - 1;
+        if (head >= 0 && (l == head || l == p->modules[m->layer_module[head]].layer_begin)) m->tied[t] += part;
+      }
+    }
+  }
+}
+
+/* ---- Running ---- */
+
+static bundle copy_bundle(machine *m, const bundle *from) {
+  bundle copy = {from->there, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)};
+  memcpy(copy.values, from->values, (size_t)m->L * sizeof(value));
+  memcpy(copy.counts, from->counts, (size_t)m->L * sizeof(int32_t));
+  return copy;
+}
+
+static bundle empty_bundle(machine *m) { return (bundle){true, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)}; }
+
+static bool here(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  if (!has(p, p->stages[i->stage].group, rank))
+    return wrong(m, "rank %d has no weights of stage %d", rank, i->stage);
+  if (p->microbatches[i->microbatch].replica != rank / (p->ranks / p->replicas))
+    return wrong(m, "microbatch %d is another replica's", i->microbatch);
+  return true;
+}
+
+/* Everything that lies on the rank for (stage, microbatch): outputs of its sources, local or received. */
+static void gather_inputs(machine *m, int32_t rank, int32_t stage, int32_t microbatch, bundle *all) {
+  for (int32_t e = 0; e < m->E; e++) {
+    if (m->p->edges[e].to != stage) continue;
+    const bundle *sources[] = {&m->outputs[cell(m, rank, m->p->edges[e].from, microbatch)],
+                               &m->arrived[link_at(m, rank, e, microbatch)]};
+    for (int k = 0; k < 2; k++) {
+      if (!sources[k]->there) continue;
+      for (int32_t l = 0; l < m->L; l++) {
+        if (sources[k]->values[l] != 0) all->values[l] = sources[k]->values[l];
+      }
+    }
+  }
+}
+
+static bool run_forward(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  const motet_program_stage *stage = &p->stages[i->stage];
+  bool next = (i->flags & MOTET_FLAG_NEXT) != 0, missing = false;
+  int64_t c = cell(m, rank, i->stage, i->microbatch);
+  if (!here(m, rank, i)) return false;
+  if (stage->inputs != 0 && !(next ? m->next_loaded : m->loaded)[c]) return wrong(m, "data not loaded");
+  if (next) {
+    for (int32_t l = 0; l < stage->layer_end; l++) {
+      if (l >= stage->layer_begin && p->layer_trainable[l]) return wrong(m, "ahead of an update");
+    }
+    return true;
+  }
+  bundle all = empty_bundle(m);
+  gather_inputs(m, rank, i->stage, i->microbatch, &all);
+  bundle out = empty_bundle(m);
+  if (stage->layer_begin == stage->layer_end) memcpy(out.values, all.values, (size_t)m->L * sizeof(value));
+  for (int32_t l = stage->layer_begin; l < stage->layer_end; l++) {
+    if (!live(m, l, i->microbatch)) continue;
+    value input = input_of(m, l, i->microbatch, all.values, &missing);
+    if (missing) return wrong(m, "layer %d, microbatch %d: input not there", l, i->microbatch);
+    all.values[l] = out.values[l] = value_of(l, i->microbatch, input);
+    m->forwards[(int64_t)i->microbatch * m->L + l]++;
+  }
+  m->outputs[c] = out;
+  m->saved[c] = 1;
+  for (int64_t j = p->rank_begin[rank]; j < p->rank_begin[rank + 1]; j++) {
+    const motet_instruction *other = &p->instructions[j];
+    bool same = other->stage == i->stage && other->microbatch == i->microbatch;
+    if (other->kind == MOTET_RECOMPUTE && same) m->saved[c] = 2; /* dropped */
+  }
+  return true;
+}
+
+/* Gradients of all outputs that the stage's layers give out, from the edges. */
+static void gather_gradients(machine *m, int32_t rank, int32_t stage, int32_t microbatch, bundle *all) {
+  for (int32_t e = 0; e < m->E; e++) {
+    if (m->p->edges[e].from != stage) continue;
+    const bundle *sources[] = {&m->made[link_at(m, rank, e, microbatch)],
+                               &m->returned[link_at(m, rank, e, microbatch)]};
+    for (int k = 0; k < 2; k++) {
+      if (!sources[k]->there) continue;
+      for (int32_t l = 0; l < m->L; l++) {
+        all->values[l] += sources[k]->values[l];
+        all->counts[l] += sources[k]->counts[l];
+      }
+      break;
+    }
+  }
+}
+
+static bool gradient_of(machine *m, const motet_program_stage *stage, int32_t l, int32_t microbatch,
+                        const bundle *all, value *stash, const value *outputs) {
+  int32_t outside = 0, readers = 0;
+  value sum = 0;
+  for (int32_t to = l + 1; to < m->L; to++) {
+    if (!feeds(m, l, to) || !live(m, to, microbatch)) continue;
+    readers++;
+    if (to >= stage->layer_begin && to < stage->layer_end) {
+      sum += given_back(l, to, stash[to], outputs[to]);
+    } else {
+      outside++;
+    }
+  }
+  if (all->counts[l] != outside) return wrong(m, "layer %d, microbatch %d: gradient not there", l, microbatch);
+  stash[l] = readers == 0 ? mix3(99, (value)l, (value)microbatch) : sum + all->values[l];
+  return true;
+}
+
+static bool run_backward_x(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  const motet_program_stage *stage = &p->stages[i->stage];
+  int64_t c = cell(m, rank, i->stage, i->microbatch);
+  value *stash = m->stash + c * m->L;
+  const value *outputs = m->outputs[c].values;
+  bundle all = empty_bundle(m), back = empty_bundle(m);
+  gather_gradients(m, rank, i->stage, i->microbatch, &all);
+  if (stage->layer_begin == stage->layer_end) back = all;
+  for (int32_t l = stage->layer_end - 1; l >= stage->layer_begin; l--) {
+    if (!live(m, l, i->microbatch)) continue;
+    if (!gradient_of(m, stage, l, i->microbatch, &all, stash, outputs)) return false;
+    for (int32_t from = 0; from < l; from++) {
+      if (!feeds(m, from, l) || !live(m, from, i->microbatch) ||
+          (from >= stage->layer_begin && from < stage->layer_end))
+        continue;
+      back.values[from] += given_back(from, l, stash[l], outputs[l]);
+      back.counts[from]++;
+    }
+  }
+  /* To each source what is its own. */
+  for (int32_t e = 0; e < m->E; e++) {
+    if (p->edges[e].to != i->stage) continue;
+    const bundle *local = &m->outputs[cell(m, rank, p->edges[e].from, i->microbatch)];
+    const bundle *source = local->there ? local : &m->arrived[link_at(m, rank, e, i->microbatch)];
+    bundle part = copy_bundle(m, &back);
+    for (int32_t l = 0; l < m->L; l++) {
+      if (source->there && source->values[l] != 0) continue;
+      part.values[l] = 0;
+      part.counts[l] = 0;
+    }
+    m->made[link_at(m, rank, e, i->microbatch)] = part;
+  }
+  m->x_done[c] = 1;
+  return true;
+}
+
+static void run_backward_w(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  const motet_program_stage *stage = &p->stages[i->stage];
+  int64_t c = cell(m, rank, i->stage, i->microbatch);
+  for (int32_t l = stage->layer_begin; l < stage->layer_end; l++) {
+    if (!live(m, l, i->microbatch) || p->layer_trainable[l] == 0) continue;
+    value part = contribution(l, i->microbatch, m->stash[c * m->L + l], m->outputs[c].values[l]);
+    m->sums[(int64_t)rank * m->S + i->stage] += part;
+    for (int32_t t = 0; t < p->tie_count; t++) {
+      int32_t head = p->stages[p->ties[t].second_stage].layer_end - 1;
+      if (head >= 0 && (l == head || l == p->modules[m->layer_module[head]].layer_begin))
+        m->tied_sums[(int64_t)rank * (p->tie_count + 1) + t] += part;
+    }
+  }
+}
+
+static bool run_backward(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  int64_t c = cell(m, rank, i->stage, i->microbatch);
+  if (m->saved[c] != 1)
+    return wrong(m, "stage %d, microbatch %d: saved activations not there", i->stage, i->microbatch);
+  if (i->kind == MOTET_BWD_W && !m->x_done[c]) return wrong(m, "BWD_W ahead of BWD_X");
+  if (i->kind != MOTET_BWD_W && m->x_done[c]) return wrong(m, "a second backward");
+  if (i->kind != MOTET_BWD_W && !run_backward_x(m, rank, i)) return false;
+  if (i->kind != MOTET_BWD_X) run_backward_w(m, rank, i);
+  bool more = false; /* another half to come keeps the saved activations */
+  for (int64_t j = m->position[rank] + 1; j < p->rank_begin[rank + 1] - p->rank_begin[rank]; j++) {
+    const motet_instruction *other = &p->instructions[p->rank_begin[rank] + j];
+    more = more || (other->kind == MOTET_BWD_W && i->kind == MOTET_BWD_X && other->stage == i->stage &&
+                    other->microbatch == i->microbatch);
+  }
+  if (!more) m->saved[c] = 0;
+  return true;
+}
+
+static bool run_saved(machine *m, int32_t rank, const motet_instruction *i) {
+  uint8_t *saved = &m->saved[cell(m, rank, i->stage, i->microbatch)];
+  static const struct {
+    uint8_t from, to;
+  } moves[MOTET_INSTRUCTION_KINDS] = {[MOTET_RECOMPUTE] = {2, 1}, [MOTET_OFFLOAD] = {1, 3}, [MOTET_FETCH] = {3, 1}};
+  if (*saved != moves[i->kind].from) return wrong(m, "saved activations are elsewhere");
+  *saved = moves[i->kind].to;
+  return true;
+}
+
+static int64_t right_bytes(const machine *m, const motet_buffer *b) {
+  const motet_size_table *sizes = &m->p->output_bytes;
+  return sizes->values == NULL
+             ? 0
+             : sizes->values[b->stage * sizes->stage_stride + b->microbatch * sizes->microbatch_stride];
+}
+
+static bool run_post(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_buffer *b = &m->p->buffers[i->buffer];
+  post entry = {.buffer = i->buffer};
+  if (i->peer == rank) return wrong(m, "a transfer with oneself");
+  if (b->bytes != right_bytes(m, b)) return wrong(m, "a transfer of wrong size");
+  if (i->kind == MOTET_RECV) {
+    if (!MT_ARRAY_PUSH(&m->receives[i->peer * m->R + rank], entry)) abort();
+    return true;
+  }
+  bool gradient = b->kind == MOTET_BUFFER_GRADIENT;
+  const bundle *content = gradient ? &m->made[link_at(m, rank, b->edge, b->microbatch)]
+                                   : &m->outputs[cell(m, rank, b->stage, b->microbatch)];
+  if (!content->there) return wrong(m, "SEND of what is not there");
+  entry.content = copy_bundle(m, content);
+  if (!MT_ARRAY_PUSH(&m->sends[rank * m->R + i->peer], entry)) abort();
+  return true;
+}
+
+/* 1: done, 0: must wait, -1: wrong. */
+static int run_wait(machine *m, int32_t rank, const motet_instruction *i) {
+  bool receives = (i->flags & MOTET_FLAG_RECV) != 0;
+  posts *own = receives ? &m->receives[i->peer * m->R + rank] : &m->sends[rank * m->R + i->peer];
+  posts *other = receives ? &m->sends[i->peer * m->R + rank] : &m->receives[rank * m->R + i->peer];
+  size_t k = 0;
+  while (k < own->count && (own->data[k].buffer != i->buffer || own->data[k].waited)) k++;
+  if (k == own->count) return wrong(m, "WAIT for nothing") ? 1 : -1;
+  if (k >= other->count) return 0;
+  if (other->data[k].buffer != i->buffer) return wrong(m, "transfers cross on a channel") ? 1 : -1;
+  own->data[k].waited = true;
+  if (!receives) return 1;
+  const motet_buffer *b = &m->p->buffers[i->buffer];
+  bundle *target = b->kind == MOTET_BUFFER_GRADIENT ? &m->returned[link_at(m, rank, b->edge, b->microbatch)]
+                                                    : &m->arrived[link_at(m, rank, b->edge, b->microbatch)];
+  *target = other->data[k].content;
+  return 1;
+}
+
+/* All members are there: what the collective does to the sums. */
+static bool finish_collective(machine *m, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  motet_group group = p->groups[i->peer];
+  value sum = 0, *of = NULL;
+  if (i->kind != MOTET_ALL_REDUCE) return true;
+  const motet_buffer *b = &p->buffers[i->buffer];
+  bool tied = b->kind == MOTET_BUFFER_TIED_GRADIENT;
+  if (!tied && b->kind != MOTET_BUFFER_WEIGHT_GRADIENT) return true;
+  if (tied && b->bytes != p->ties[b->edge].bytes) return wrong(m, "a reduce of wrong size");
+  for (int round = 0; round < 2; round++) {
+    for (int32_t j = 0; j < group.count; j++) {
+      int32_t rank = p->group_ranks[group.first + j];
+      of = tied ? &m->tied_sums[(int64_t)rank * (p->tie_count + 1) + b->edge]
+                : &m->sums[(int64_t)rank * m->S + b->stage];
+      if (round == 0) sum += *of;
+      if (round == 1) *of = sum;
+    }
+  }
+  return true;
+}
+
+static int run_collective(machine *m, int32_t rank, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  int32_t group = i->peer;
+  if (!has(p, group, rank)) return wrong(m, "not a member") ? 1 : -1;
+  if (i->kind == MOTET_STEP_END && group != 0) return wrong(m, "an end of some ranks") ? 1 : -1;
+  if (m->joined[rank] == m->position[rank]) return 0;
+  if (m->arrivals[group] == 0) m->leader[group] = rank;
+  int32_t leader = m->leader[group];
+  const motet_instruction *first = &p->instructions[p->rank_begin[leader] + m->position[leader]];
+  bool same = first->kind == i->kind && (i->kind == MOTET_STEP_END || first->buffer == i->buffer);
+  if (!same) return wrong(m, "collectives differ") ? 1 : -1;
+  m->joined[rank] = m->position[rank];
+  if (++m->arrivals[group] < p->groups[group].count) return 0;
+  m->arrivals[group] = 0;
+  if (!finish_collective(m, i)) return -1;
+  for (int32_t j = 0; j < p->groups[group].count; j++) {
+    int32_t member = p->group_ranks[p->groups[group].first + j];
+    if (member != rank) m->position[member]++;
+    if (i->kind == MOTET_STEP_END) m->ended[member] = 1;
+  }
+  return 1;
+}
+
+static bool check_sums(machine *m, int32_t rank) {
+  const motet_program *p = m->p;
+  for (int32_t s = 0; s < m->S; s++) {
+    if (has(p, p->stages[s].group, rank) && m->sums[(int64_t)rank * m->S + s] != m->weights[s])
+      return wrong(m, "rank %d: gradients of stage %d are not the sum", rank, s);
+  }
+  for (int32_t t = 0; t < p->tie_count; t++) {
+    const motet_tie *tie = &p->ties[t];
+    bool holder =
+        has(p, p->stages[tie->first_stage].group, rank) || has(p, p->stages[tie->second_stage].group, rank);
+    if (holder && tie->first_stage != tie->second_stage &&
+        m->tied_sums[(int64_t)rank * (p->tie_count + 1) + t] != m->tied[t])
+      return wrong(m, "rank %d: the shared gradient is not the sum", rank);
+  }
+  return true;
+}
+
+/* 1: passed, 0: must wait, -1: wrong. */
+static int run_instruction(machine *m, int32_t rank, const motet_instruction *i) {
+  if (m->ended[rank]) return wrong(m, "work behind the end") ? 1 : -1;
+  switch (i->kind) {
+  case MOTET_FWD: return run_forward(m, rank, i) ? 1 : -1;
+  case MOTET_BWD:
+  case MOTET_BWD_X:
+  case MOTET_BWD_W: return run_backward(m, rank, i) ? 1 : -1;
+  case MOTET_RECOMPUTE:
+  case MOTET_OFFLOAD:
+  case MOTET_FETCH: return run_saved(m, rank, i) ? 1 : -1;
+  case MOTET_SEND:
+  case MOTET_RECV: return run_post(m, rank, i) ? 1 : -1;
+  case MOTET_WAIT: return run_wait(m, rank, i);
+  case MOTET_LOAD:
+    if (!here(m, rank, i)) return -1;
+    ((i->flags & MOTET_FLAG_NEXT) != 0 ? m->next_loaded : m->loaded)[cell(m, rank, i->stage, i->microbatch)] = 1;
+    return 1;
+  case MOTET_OPTIM: m->optimizers[rank]++; return check_sums(m, rank) ? 1 : -1;
+  default: return run_collective(m, rank, i);
+  }
+}
+
+static void run_all(machine *m) {
+  const motet_program *p = m->p;
+  for (bool moved = true; moved && !m->bad;) {
+    moved = false;
+    for (int32_t rank = 0; rank < m->R && !m->bad; rank++) {
+      int64_t length = p->rank_begin[rank + 1] - p->rank_begin[rank];
+      while (m->position[rank] < length) {
+        const motet_instruction *i = &p->instructions[p->rank_begin[rank] + m->position[rank]];
+        if (!check_instruction(m, i) || run_instruction(m, rank, i) != 1) break;
+        m->position[rank]++;
+        moved = true;
+      }
+    }
+  }
+}
+
+/* ---- The end ---- */
+
+static void check_posts(machine *m) {
+  for (int32_t channel = 0; channel < m->R * m->R; channel++) {
+    const posts *all[] = {&m->sends[channel], &m->receives[channel]};
+    if (all[0]->count != all[1]->count) wrong(m, "unmatched transfers");
+    for (int k = 0; k < 2; k++) {
+      for (size_t i = 0; i < all[k]->count; i++) {
+        if (!all[k]->data[i].waited) wrong(m, "a transfer that nobody waited for");
+      }
+    }
+  }
+}
+
+/* Rule 7's order that no value shows: no gradient may still go out behind a reduce. */
+static void check_reduces_last(machine *m) {
+  const motet_program *p = m->p;
+  for (int32_t rank = 0; rank < m->R; rank++) {
+    bool reduced = false;
+    for (int64_t i = p->rank_begin[rank]; i < p->rank_begin[rank + 1]; i++) {
+      const motet_instruction *x = &p->instructions[i];
+      reduced = reduced || x->kind == MOTET_ALL_REDUCE;
+      if (reduced && x->kind == MOTET_SEND && p->buffers[x->buffer].kind == MOTET_BUFFER_GRADIENT)
+        wrong(m, "a reduce ahead of a gradient");
+    }
+  }
+}
+
+static void check_end(machine *m) {
+  const motet_program *p = m->p;
+  for (int32_t rank = 0; rank < m->R; rank++) {
+    if (m->position[rank] < p->rank_begin[rank + 1] - p->rank_begin[rank]) wrong(m, "rank %d hangs", rank);
+    if (!m->ended[rank]) wrong(m, "rank %d does not end", rank);
+    bool trains = false;
+    for (int32_t l = 0; l < m->L; l++)
+      trains = trains || (p->layer_trainable[l] != 0 && has(p, p->stages[m->layer_stage[l]].group, rank));
+    if (trains && m->optimizers[rank] != 1) wrong(m, "rank %d: one OPTIM is needed", rank);
+    if (m->optimizers[rank] > 1) wrong(m, "rank %d: a second OPTIM", rank);
+    check_sums(m, rank);
+  }
+  for (int32_t i = 0; i < m->M; i++) {
+    for (int32_t l = 0; l < m->L; l++) {
+      if (m->forwards[(int64_t)i * m->L + l] != (live(m, l, i) ? 1 : 0)) wrong(m, "layer %d not computed once", l);
+    }
+  }
+  check_posts(m);
+  check_reduces_last(m);
+  if (m->bad || p->memory_cap == 0) return;
+  motet_rank_memory *memory = TAKE(m, motet_rank_memory, m->R);
+  program_peaks(p, memory);
+  for (int32_t rank = 0; rank < m->R; rank++) {
+    if (memory[rank].peak_bytes > p->memory_cap) wrong(m, "rank %d is over the cap", rank);
+  }
+}
+
+static void take_state(machine *m) {
+  const motet_program *p = m->p;
+  m->forward = TAKE(m, value, m->M * m->L);
+  m->gradient = TAKE(m, value, m->M * m->L);
+  m->weights = TAKE(m, value, m->S);
+  m->tied = TAKE(m, value, p->tie_count);
+  m->outputs = TAKE(m, bundle, m->R * m->S * m->M);
+  m->arrived = TAKE(m, bundle, m->R * m->E * m->M);
+  m->made = TAKE(m, bundle, m->R * m->E * m->M);
+  m->returned = TAKE(m, bundle, m->R * m->E * m->M);
+  m->stash = TAKE(m, value, m->R * m->S * m->M * m->L);
+  m->saved = TAKE(m, uint8_t, m->R * m->S * m->M);
+  m->loaded = TAKE(m, uint8_t, m->R * m->S * m->M);
+  m->x_done = TAKE(m, uint8_t, m->R * m->S * m->M);
+  m->next_loaded = TAKE(m, uint8_t, m->R * m->S * m->M);
+  m->sums = TAKE(m, value, m->R * m->S);
+  m->tied_sums = TAKE(m, value, m->R * (p->tie_count + 1));
+  m->forwards = TAKE(m, int32_t, m->M * m->L);
+  m->sends = TAKE(m, posts, m->R * m->R);
+  m->receives = TAKE(m, posts, m->R * m->R);
+  m->position = TAKE(m, int64_t, m->R);
+  m->optimizers = TAKE(m, int32_t, m->R);
+  m->ended = TAKE(m, int32_t, m->R);
+  m->arrivals = TAKE(m, int32_t, p->group_count);
+  m->leader = TAKE(m, int32_t, p->group_count);
+  m->joined = TAKE(m, int64_t, m->R);
+  for (int32_t rank = 0; rank < m->R; rank++) m->joined[rank] = -1;
+}
+
+/* Layers to modules and stages; every layer must be in one stage. */
+static bool place_layers(machine *m) {
+  const motet_program *p = m->p;
+  m->layer_module = TAKE(m, int32_t, m->L);
+  m->layer_stage = TAKE(m, int32_t, m->L);
+  for (int32_t i = 0; i < p->module_count; i++) {
+    for (int32_t l = p->modules[i].layer_begin; l < p->modules[i].layer_end; l++) m->layer_module[l] = i;
+  }
+  for (int32_t l = 0; l < m->L; l++) {
+    int32_t holders = 0;
+    for (int32_t s = 0; s < m->S; s++) {
+      if (l < p->stages[s].layer_begin || l >= p->stages[s].layer_end) continue;
+      m->layer_stage[l] = s;
+      holders++;
+    }
+    if (holders != 1) return wrong(m, "layer %d is in %d stages", l, holders);
+  }
+  return true;
+}
+
+static void start_carried(machine *m) {
+  const motet_program *p = m->p;
+  for (int32_t k = 0; k < p->carried_count; k++) {
+    motet_carried entry = p->carried[k];
+    motet_instruction as = {.kind = MOTET_FWD, .stage = entry.stage, .microbatch = entry.microbatch};
+    if (!here(m, entry.rank, &as)) return;
+    bundle out = empty_bundle(m);
+    for (int32_t l = p->stages[entry.stage].layer_begin; l < p->stages[entry.stage].layer_end; l++) {
+      if (!live(m, l, entry.microbatch)) continue;
+      out.values[l] = m->forward[(int64_t)entry.microbatch * m->L + l];
+      m->forwards[(int64_t)entry.microbatch * m->L + l]++;
+    }
+    m->outputs[cell(m, entry.rank, entry.stage, entry.microbatch)] = out;
+  }
+}
+
+bool program_runs(const motet_program *p, char reason[RUN_REASON_SIZE]) {
+  machine m = {.p = p,
+               .reason = reason,
+               .L = p->layer_count,
+               .S = p->stage_count,
+               .M = p->microbatch_count,
+               .E = p->edge_count,
+               .R = p->ranks};
+  reason[0] = '\0';
+  if (check_tables(&m) && place_layers(&m)) {
+    take_state(&m);
+    work_out(&m);
+    start_carried(&m);
+    run_all(&m);
+    if (!m.bad) check_end(&m);
+    for (int32_t i = 0; i < m.R * m.R; i++) {
+      free(m.sends[i].data);
+      free(m.receives[i].data);
+    }
+  }
+  for (size_t i = 0; i < m.memory.count; i++) free(m.memory.data[i]);
+  free(m.memory.data);
+  return !m.bad;
+}
