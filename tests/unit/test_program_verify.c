@@ -1,0 +1,734 @@
+/* The verifier on hand-made programs: each rule broken in one place, the place named; orders that hang in one
+ * reading and not in the other; progress against a machine that runs the lists. */
+#include "program_builder.h"
+#include "program_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- A pipeline of two ranks, one microbatch: vision (rank 0) -> llm (rank 1), all trainable ---- */
+
+enum { VISION, LLM, EDGE = 0, FIRST = 0 };
+
+typedef struct pipeline {
+  program_builder b;
+  int32_t groups[2];
+} pipeline;
+
+static void start_pipeline(pipeline *p, bool train_vision, bool train_llm) {
+  builder_start(&p->b, 2, 1);
+  builder_module(&p->b, "vision", 2, train_vision);
+  builder_module(&p->b, "llm", 3, train_llm);
+  builder_module_edge(&p->b, 0, 1);
+  for (int32_t rank = 0; rank < 2; rank++) p->groups[rank] = builder_group(&p->b, 1, &rank);
+  int32_t region = builder_region(&p->b, "vision+llm", false);
+  builder_stage(&p->b, region, 0, 0, 2, p->groups[0]);
+  builder_stage(&p->b, region, 1, 2, 5, p->groups[1]);
+  builder_edge(&p->b, VISION, LLM);
+  builder_microbatch(&p->b, 0, 3, 0);
+  p->b.saved_bytes = 100;
+  p->b.output_bytes = 10;
+  p->b.static_bytes = 1000;
+}
+
+static void forward_half(pipeline *p) {
+  builder_compute(&p->b, 0, MOTET_FWD, VISION, FIRST);
+  builder_transfer(&p->b, 0, MOTET_SEND, 0, EDGE, FIRST, false, 1);
+  builder_transfer(&p->b, 1, MOTET_RECV, 0, EDGE, FIRST, false, 0);
+  builder_transfer(&p->b, 1, MOTET_WAIT, MOTET_FLAG_RECV, EDGE, FIRST, false, 0);
+  builder_compute(&p->b, 1, MOTET_FWD, LLM, FIRST);
+}
+
+static void backward_half(pipeline *p) {
+  builder_compute(&p->b, 1, MOTET_BWD, LLM, FIRST);
+  builder_transfer(&p->b, 1, MOTET_SEND, 0, EDGE, FIRST, true, 0);
+  builder_transfer(&p->b, 1, MOTET_WAIT, 0, EDGE, FIRST, true, 0);
+  builder_transfer(&p->b, 0, MOTET_WAIT, 0, EDGE, FIRST, false, 1);
+  builder_transfer(&p->b, 0, MOTET_RECV, 0, EDGE, FIRST, true, 1);
+  builder_transfer(&p->b, 0, MOTET_WAIT, MOTET_FLAG_RECV, EDGE, FIRST, true, 1);
+  builder_compute(&p->b, 0, MOTET_BWD, VISION, FIRST);
+}
+
+/* rank 0: 0 FWD, 1 SEND, 2 WAIT send, 3 RECV gradient, 4 WAIT, 5 BWD, 6 OPTIM, 7 STEP_END
+ * rank 1: 0 RECV, 1 WAIT, 2 FWD, 3 BWD, 4 SEND gradient, 5 WAIT send, 6 OPTIM, 7 STEP_END */
+static motet_program *whole_pipeline(void) {
+  pipeline p;
+  start_pipeline(&p, true, true);
+  forward_half(&p);
+  backward_half(&p);
+  builder_end(&p.b);
+  motet_program *program = builder_program(&p.b);
+  builder_free(&p.b);
+  return program;
+}
+
+static motet_instruction *at(motet_program *program, int32_t rank, int64_t position) {
+  return &program->instructions[program->rank_begin[rank] + position];
+}
+
+static void assert_accepted(const motet_program *program) {
+  motet_error error;
+  if (motet_verify(program, NULL, &error, NULL) != MOTET_OK) fail_msg("%s: %s", error.rule, error.text);
+}
+
+/* Refused by @p rule at the place (numbers below -1: any); the message must hold @p words. */
+static void assert_refused(const motet_program *program, const char *rule, int rank, long long instruction,
+                           int microbatch, const char *words) {
+  motet_error error;
+  motet_status status = motet_verify(program, NULL, &error, NULL);
+  if (status != MOTET_ERROR_REFUSED) fail_msg("status %d instead of a refusal by %s", status, rule);
+  if (strcmp(error.rule, rule) != 0) fail_msg("rule %s instead of %s: %s", error.rule, rule, error.text);
+  if (error.rank != rank || error.instruction != instruction || error.microbatch != microbatch)
+    fail_msg("place %d %lld %d instead of %d %lld %d: %s", error.rank, error.instruction, error.microbatch, rank,
+             instruction, microbatch, error.text);
+  if (strstr(error.text, words) == NULL) fail_msg("\"%s\" is not in: %s", words, error.text);
+}
+
+static void test_accepts_and_measures(void **state) {
+  (void)state;
+  motet_program *program = whole_pipeline();
+  motet_error error;
+  motet_verification verification;
+  assert_int_equal(motet_verify(program, NULL, &error, &verification), MOTET_OK);
+  /* Rank 0: weights 1000, saved 100; the most with the output 10 and, since its WAIT has passed, the gradient 10.
+   */
+  assert_int_equal(verification.memory[0].peak_bytes, 1110);
+  assert_int_equal(verification.memory[0].peak_instruction, 0);
+  /* Rank 1: 1000 + 100 + the received 10 while its forward runs. */
+  assert_int_equal(verification.memory[1].peak_bytes, 1110);
+  assert_int_equal(verification.memory[1].peak_instruction, 2);
+  assert_true(verification.memory[0].peak_activations == 1);
+  assert_int_equal(verification.memory[0].peak_features, 0);
+  assert_int_equal(verification.cycle_count, 0);
+  motet_verification_free(&verification);
+  program_free(program);
+}
+
+/* One field of the right program changed at a time. */
+static void test_places_of_refusals(void **state) {
+  (void)state;
+  motet_program *p = whole_pipeline();
+
+  at(p, 0, 0)->kind = MOTET_RECOMPUTE; /* FWD gone */
+  assert_refused(p, "completeness", 0, -1, 0, "no FWD for microbatch 0");
+  at(p, 0, 0)->kind = MOTET_FWD;
+
+  at(p, 0, 5)->kind = MOTET_BWD_X;
+  assert_refused(p, "completeness", 0, -1, 0, "no BWD_W");
+  at(p, 0, 5)->kind = MOTET_BWD;
+
+  at(p, 1, 3)->kind = MOTET_FWD;
+  assert_refused(p, "completeness", 1, 3, 0, "must run once");
+  at(p, 1, 3)->kind = MOTET_BWD;
+
+  at(p, 0, 5)->stage = LLM;
+  assert_refused(p, "completeness", 0, 5, 0, "does not hold it");
+  at(p, 0, 5)->stage = VISION;
+
+  p->microbatches[0].present = 1; /* only vision has data */
+  assert_refused(p, "completeness", 1, 2, 0, "no data");
+  p->microbatches[0].present = 3;
+
+  at(p, 0, 5)->microbatch = 5;
+  assert_refused(p, "data_flow", 0, 5, -1, "microbatch does not exist");
+  at(p, 0, 5)->microbatch = 0;
+
+  at(p, 1, 1)->flags = 0; /* the WAIT is for a send that is none of this rank's */
+  assert_refused(p, "data_flow", 1, 2, 0, "RECV from rank 0");
+  at(p, 1, 1)->flags = MOTET_FLAG_RECV;
+
+  at(p, 0, 1)->peer = 0;
+  assert_refused(p, "channels", 0, 1, 0, "itself");
+  at(p, 0, 1)->peer = 1;
+
+  p->buffers[0].bytes--;
+  assert_refused(p, "channels", 0, 1, 0, "9 bytes: the output of stage 0");
+  p->buffers[0].bytes++;
+
+  at(p, 1, 6)->kind = MOTET_STEP_END; /* OPTIM gone, two ends */
+  at(p, 1, 6)->peer = 0;
+  assert_refused(p, "collectives", 1, 7, -1, "has only 1");
+  at(p, 1, 6)->kind = MOTET_OPTIM;
+
+  p->memory_cap = 1109;
+  assert_refused(p, "memory", 0, 0, 0, "1 more than the cap of 1109");
+  p->memory_cap = 1110;
+  assert_accepted(p);
+  program_free(p);
+}
+
+static void exchange(motet_program *p, int32_t rank, int64_t a, int64_t b) {
+  motet_instruction first = *at(p, rank, a);
+  *at(p, rank, a) = *at(p, rank, b);
+  *at(p, rank, b) = first;
+}
+
+static void test_orders_on_one_rank(void **state) {
+  (void)state;
+  static const struct {
+    int32_t rank;
+    int64_t a, b;
+    const char *rule;
+    long long instruction;
+    int microbatch;
+    const char *words;
+  } cases[] = {
+      {0, 0, 1, "data_flow", 0, 0, "its FWD must stand before"},           /* SEND before FWD */
+      {1, 1, 2, "data_flow", 1, 0, "WAIT for it must stand before"},       /* FWD before its WAIT */
+      {1, 2, 3, "data_flow", 2, 0, "do not exist yet"},                    /* BWD before FWD */
+      {1, 3, 4, "data_flow", 3, 0, "its backward must stand before"},      /* gradient before it is made */
+      {0, 3, 4, "data_flow", 5, 0, "reads the gradient"},                  /* WAIT before RECV, passed over */
+      {0, 5, 6, "gradients", 5, -1, "OPTIM stands ahead of the backward"}, /* OPTIM before BWD */
+      {0, 6, 7, "gradients", 7, -1, "STEP_END must be the rank's last"},   /* OPTIM behind the end */
+      {1, 4, 5, "channels", 4, 0, "not posted before it"},                 /* WAIT before its SEND */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    motet_program *p = whole_pipeline();
+    exchange(p, cases[i].rank, cases[i].a, cases[i].b);
+    if (strcmp(cases[i].rule, "data_flow") != 0 || i != 4) {
+      assert_refused(p, cases[i].rule, cases[i].rank, cases[i].instruction, cases[i].microbatch, cases[i].words);
+    } else {
+      /* The lower rule wins: the WAIT without a post is a channel's matter, the missing gradient data flow. */
+      assert_refused(p, "data_flow", 0, 5, 0, cases[i].words);
+    }
+    program_free(p);
+  }
+}
+
+/* ---- Gates ---- */
+
+static void test_gates_ask_for_the_backward(void **state) {
+  (void)state;
+  pipeline p;
+  /* Nothing trains: forward only. */
+  start_pipeline(&p, false, false);
+  forward_half(&p);
+  builder_transfer(&p.b, 0, MOTET_WAIT, 0, EDGE, FIRST, false, 1);
+  builder_end(&p.b);
+  motet_program *program = builder_program(&p.b);
+  assert_accepted(program);
+  program_free(program);
+  builder_free(&p.b);
+  /* A frozen encoder: no gradient goes back. */
+  start_pipeline(&p, false, true);
+  forward_half(&p);
+  builder_compute(&p.b, 1, MOTET_BWD, LLM, FIRST);
+  builder_transfer(&p.b, 0, MOTET_WAIT, 0, EDGE, FIRST, false, 1);
+  builder_end(&p.b);
+  program = builder_program(&p.b);
+  assert_accepted(program);
+  program_free(program);
+  builder_free(&p.b);
+  start_pipeline(&p, false, true);
+  forward_half(&p);
+  backward_half(&p);
+  builder_end(&p.b);
+  program = builder_program(&p.b);
+  assert_refused(program, "completeness", 0, 5, 0, "nothing at or before it trains");
+  at(program, 0, 5)->kind = MOTET_OPTIM; /* BWD of the frozen stage gone: the transfer alone is not needed either */
+  at(program, 0, 6)->kind = MOTET_OPTIM;
+  assert_refused(program, "data_flow", 0, 3, 0, "nobody needs it");
+  program_free(program);
+  builder_free(&p.b);
+  /* A frozen trunk over a trainable encoder: input gradients alone. */
+  start_pipeline(&p, true, false);
+  forward_half(&p);
+  backward_half(&p);
+  builder_end(&p.b);
+  program = builder_program(&p.b);
+  assert_refused(program, "completeness", 1, 3, 0, "must be one BWD_X");
+  at(program, 1, 3)->kind = MOTET_BWD_X;
+  assert_accepted(program);
+  program_free(program);
+  builder_free(&p.b);
+}
+
+/* ---- Statement ---- */
+
+static void test_statement_and_placement(void **state) {
+  (void)state;
+  motet_program *p = whole_pipeline();
+  p->stages[1].layer_begin = 3;
+  assert_refused(p, "completeness", -1, -1, -1, "layer 2 is in no stage");
+  p->stages[1].layer_begin = 1;
+  assert_refused(p, "completeness", -1, -1, -1, "layer 1 is in stage 0 already");
+  p->stages[1].layer_begin = 2;
+  p->module_edges[0].from = 1;
+  assert_refused(p, "data_flow", -1, -1, -1, "module_edges[0]");
+  p->module_edges[0].from = 0;
+  p->module_edge_count = 0;
+  assert_refused(p, "completeness", -1, -1, -1, "no module edge or layer order asks for that");
+  p->module_edge_count = 1;
+  p->edge_count = 0;
+  p->buffer_count = 0;
+  int64_t begin[] = {0, 0, 0}, *lists = p->rank_begin;
+  p->rank_begin = begin; /* empty lists: nothing names an edge */
+  assert_refused(p, "completeness", -1, -1, -1, "needs the output of stage 0");
+  p->rank_begin = lists;
+  p->edge_count = 1;
+  p->buffer_count = 2;
+  p->groups[0].count = 1;
+  assert_refused(p, "data_flow", -1, -1, -1, "group_ranks has at most 3 entries");
+  p->groups[0].count = 2;
+  p->group_ranks[1] = 0;
+  assert_refused(p, "collectives", -1, -1, -1, "ascend, each once");
+  p->group_ranks[1] = 1;
+  p->rank_begin[1] = 100;
+  motet_error error;
+  assert_int_equal(motet_verify(p, NULL, &error, NULL), MOTET_ERROR_ARGUMENT);
+  p->rank_begin[1] = 8;
+  assert_accepted(p);
+  assert_int_equal(motet_verify(NULL, NULL, &error, NULL), MOTET_ERROR_ARGUMENT);
+  motet_program nothing = {0};
+  assert_int_equal(motet_verify(&nothing, NULL, &error, NULL), MOTET_ERROR_ARGUMENT);
+  program_free(p);
+}
+
+/* ---- Offload, fetch, recompute on one rank ---- */
+
+/* Instructions of one stage and microbatch by letters. */
+static motet_instruction_kind kind_of(char letter) {
+  static const char letters[] = "FBXWROHL";
+  static const motet_instruction_kind kinds[] = {MOTET_FWD,       MOTET_BWD,     MOTET_BWD_X, MOTET_BWD_W,
+                                                 MOTET_RECOMPUTE, MOTET_OFFLOAD, MOTET_FETCH, MOTET_LOAD};
+  return kinds[strchr(letters, letter) - letters];
+}
+
+static motet_status verify_one_rank(const char *letters, motet_error *error) {
+  program_builder b;
+  builder_start(&b, 1, 1);
+  builder_module(&b, "llm", 1, true);
+  builder_stage(&b, builder_region(&b, "llm", false), 0, 0, 1, 0);
+  b.stages.data[0].inputs = MOTET_INPUT_TOKENS;
+  builder_microbatch(&b, 0, 1, 0);
+  for (const char *c = letters; *c != 0; c++) builder_compute(&b, 0, kind_of(*c), 0, 0);
+  builder_end(&b);
+  motet_program *program = builder_program(&b);
+  motet_status status = motet_verify(program, NULL, error, NULL);
+  program_free(program);
+  builder_free(&b);
+  return status;
+}
+
+static void test_saved_activations(void **state) {
+  (void)state;
+  static const struct {
+    const char *letters;
+    const char *words; /* NULL: accepted */
+  } cases[] = {
+      {"LFB", NULL},
+      {"LFXW", NULL},
+      {"LFOHB", NULL},
+      {"LFRB", NULL},
+      {"LFOHXW", NULL},
+      {"LFXOHW", NULL},
+      {"FB", "its LOAD must stand before"},
+      {"FLB", "its LOAD must stand before"},
+      {"LLFB", "must stand once"},
+      {"LFWX", "its BWD_X must stand before"},
+      {"LFOB", "on the host"},
+      {"LFHB", "must follow its OFFLOAD"},
+      {"LFOOHB", "on the host"},
+      {"LFBO", "are freed"},
+      {"LRFB", "between its FWD and its backward"},
+      {"LFBR", "were dropped"},
+      {"LFRRB", "at most"},
+      {"LFX", "no BWD_W"},
+      {"LFW", "BWD_X before its BWD_W"},
+      {"LFBW", "one too many"},
+      {"LF", "no BWD for microbatch 0"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    motet_error error;
+    motet_status status = verify_one_rank(cases[i].letters, &error);
+    if ((status == MOTET_OK) != (cases[i].words == NULL)) fail_msg("%s: %s", cases[i].letters, error.text);
+    if (cases[i].words != NULL && strstr(error.text, cases[i].words) == NULL)
+      fail_msg("%s: %s", cases[i].letters, error.text);
+  }
+}
+
+/* ---- Channels: two microbatches ---- */
+
+static void test_channels_keep_their_order(void **state) {
+  (void)state;
+  for (int crossed = 0; crossed < 2; crossed++) {
+    pipeline p;
+    start_pipeline(&p, false, true);
+    builder_microbatch(&p.b, 0, 3, 0);
+    for (int32_t m = 0; m < 2; m++) {
+      builder_compute(&p.b, 0, MOTET_FWD, VISION, m);
+      builder_transfer(&p.b, 0, MOTET_SEND, 0, EDGE, m, false, 1);
+      builder_transfer(&p.b, 1, MOTET_RECV, 0, EDGE, crossed ? 1 - m : m, false, 0);
+    }
+    for (int32_t m = 0; m < 2; m++) {
+      builder_transfer(&p.b, 0, MOTET_WAIT, 0, EDGE, m, false, 1);
+      builder_transfer(&p.b, 1, MOTET_WAIT, MOTET_FLAG_RECV, EDGE, m, false, 0);
+      builder_compute(&p.b, 1, MOTET_FWD, LLM, m);
+      builder_compute(&p.b, 1, MOTET_BWD, LLM, m);
+    }
+    builder_end(&p.b);
+    motet_program *program = builder_program(&p.b);
+    if (crossed) {
+      assert_refused(program, "channels", 0, 1, 0, "number 0 sent and number 1 received");
+    } else {
+      assert_accepted(program);
+      at(program, 0, 4)->kind = MOTET_OPTIM; /* a WAIT gone */
+      at(program, 0, 6)->kind = MOTET_WAIT;
+      *at(program, 0, 6) = *at(program, 0, 5);
+      *at(program, 0, 5) = *at(program, 0, 4);
+      assert_refused(program, "channels", 0, 1, 0, "has no WAIT");
+    }
+    program_free(program);
+    builder_free(&p.b);
+  }
+}
+
+/* ---- Reduces: two replicas of one rank, one stage ---- */
+
+static motet_program *replicas(program_builder *b) {
+  builder_start(b, 2, 2);
+  builder_module(b, "llm", 1, true);
+  builder_stage(b, builder_region(b, "llm", false), 0, 0, 1, 0);
+  for (int32_t rank = 0; rank < 2; rank++) {
+    builder_microbatch(b, rank, 1, 0);
+    builder_compute(b, rank, MOTET_FWD, 0, rank);
+    builder_compute(b, rank, MOTET_BWD, 0, rank);
+    builder_reduce(b, rank, 0, -1, 0);
+  }
+  builder_end(b);
+  return builder_program(b);
+}
+
+static void test_reduces(void **state) {
+  (void)state;
+  program_builder b;
+  motet_program *p = replicas(&b); /* each rank: FWD, BWD, ALL_REDUCE, OPTIM, STEP_END */
+  assert_accepted(p);
+  exchange(p, 0, 1, 2);
+  assert_refused(p, "gradients", 0, 1, -1, "reduced ahead of its backward");
+  exchange(p, 0, 1, 2);
+  exchange(p, 1, 2, 3);
+  assert_refused(p, "gradients", 1, 2, -1, "OPTIM stands ahead of the reduce");
+  exchange(p, 1, 2, 3);
+  at(p, 1, 2)->kind = MOTET_REDUCE_SCATTER;
+  assert_refused(p, "collectives", 1, 2, -1, "in one order");
+  at(p, 0, 2)->kind = MOTET_REDUCE_SCATTER;
+  assert_refused(p, "gradients", 0, 2, -1, "ALL_GATHER of its weights must follow OPTIM");
+  at(p, 0, 2)->kind = at(p, 1, 2)->kind = MOTET_REDUCE;
+  assert_refused(p, "gradients", 0, 2, -1, "must be ALL_REDUCE");
+  at(p, 0, 2)->kind = at(p, 1, 2)->kind = MOTET_ALL_REDUCE;
+  at(p, 1, 2)->kind = MOTET_OPTIM; /* rank 1 takes no part */
+  at(p, 1, 3)->kind = MOTET_OPTIM;
+  assert_refused(p, "collectives", 1, 4, -1, "ALL_REDUCE of buffer 0 on rank 0");
+  at(p, 1, 2)->kind = MOTET_ALL_REDUCE;
+  at(p, 0, 2)->kind = at(p, 1, 2)->kind = MOTET_OPTIM; /* nobody reduces */
+  at(p, 0, 3)->kind = at(p, 1, 3)->kind = MOTET_OPTIM;
+  assert_refused(p, "gradients", 0, 3, -1, "OPTIM a second time");
+  program_free(p);
+  builder_free(&b);
+}
+
+/* ---- Next step's encodes ---- */
+
+static void test_running_ahead(void **state) {
+  (void)state;
+  program_builder b;
+  builder_start(&b, 1, 1);
+  builder_module(&b, "vision", 1, false);
+  builder_module(&b, "llm", 1, true);
+  builder_module_edge(&b, 0, 1);
+  builder_stage(&b, builder_region(&b, "vision", true), 0, 0, 1, 0);
+  builder_stage(&b, builder_region(&b, "llm", false), 0, 1, 2, 0);
+  builder_edge(&b, 0, 1);
+  builder_microbatch(&b, 0, 3, 0);
+  motet_carried found = {0, 0, 0};
+  assert_true(MT_ARRAY_PUSH(&b.carried, found));
+  builder_compute(&b, 0, MOTET_FWD, 1, 0);
+  builder_compute(&b, 0, MOTET_BWD, 1, 0);
+  builder_compute_next(&b, 0, MOTET_FWD, 0, 0);
+  builder_end(&b);
+  motet_program *p = builder_program(&b);
+  assert_accepted(p);
+  at(p, 0, 2)->flags = 0;
+  assert_refused(p, "completeness", 0, 2, 0, "the step before left it");
+  at(p, 0, 2)->flags = MOTET_FLAG_NEXT;
+  p->carried_count = 0;
+  assert_refused(p, "completeness", 0, -1, 0, "no FWD");
+  p->carried_count = 1;
+  p->layer_trainable[0] = 1;
+  assert_refused(p, "completeness", -1, -1, -1, "only a frozen stage's output may come from the step before");
+  program_free(p);
+  builder_free(&b);
+}
+
+/* ---- Progress: the fragments of PyTorch issue 172668, completed to whole steps ----
+ *
+ * Four stages in a loop over two ranks, forward and backward of three microbatches. Each rank's list holds SENDs
+ * and RECVs in the order that is reported to hang; WAITs stand before the consumer, and those of sends at the end.
+ */
+
+typedef struct action {
+  int kind; /* MOTET_FWD, MOTET_BWD, MOTET_SEND, MOTET_RECV; -1 ends a list */
+  int32_t stage, microbatch;
+  bool gradient;
+} action;
+
+#define F(s, m)                                                                                                    \
+  { MOTET_FWD, s, m, false }
+#define B(s, m)                                                                                                    \
+  { MOTET_BWD, s, m, false }
+#define SF(s, m)                                                                                                   \
+  { MOTET_SEND, s, m, false }
+#define RF(s, m)                                                                                                   \
+  { MOTET_RECV, s, m, false }
+#define SB(s, m)                                                                                                   \
+  { MOTET_SEND, s, m, true }
+#define RB(s, m)                                                                                                   \
+  { MOTET_RECV, s, m, true }
+#define END                                                                                                        \
+  { -1, 0, 0, false }
+
+/* As in `0SEND_F1`: stage 0 sends its output of microbatch 1, stage 1 receives it by `1RECV_F1`; `3SEND_B1` goes to
+ * stage 2, which takes it by `2RECV_B1`. */
+static void push_actions(program_builder *b, int32_t rank, const action *actions) {
+  for (const action *a = actions; a->kind >= 0; a++) {
+    bool sends = a->kind == MOTET_SEND;
+    int32_t edge = sends != a->gradient ? a->stage : a->stage - 1;
+    if (a->kind == MOTET_SEND || a->kind == MOTET_RECV) {
+      builder_transfer(b, rank, (motet_instruction_kind)a->kind, 0, edge, a->microbatch, a->gradient, 1 - rank);
+      continue;
+    }
+    bool gradient = a->kind == MOTET_BWD;
+    if (gradient ? a->stage < 3 : a->stage > 0)
+      builder_transfer(b, rank, MOTET_WAIT, MOTET_FLAG_RECV, gradient ? a->stage : a->stage - 1, a->microbatch,
+                       gradient, 1 - rank);
+    builder_compute(b, rank, (motet_instruction_kind)a->kind, a->stage, a->microbatch);
+  }
+  for (const action *a = actions; a->kind >= 0; a++) {
+    if (a->kind == MOTET_SEND)
+      builder_transfer(b, rank, MOTET_WAIT, 0, a->gradient ? a->stage - 1 : a->stage, a->microbatch, a->gradient,
+                       1 - rank);
+  }
+}
+
+static motet_program *two_rank_order(const action *first, const action *second, int32_t microbatches) {
+  program_builder b;
+  builder_start(&b, 2, 1);
+  builder_module(&b, "llm", 4, true);
+  int32_t region = builder_region(&b, "llm", false), groups[2];
+  for (int32_t rank = 0; rank < 2; rank++) groups[rank] = builder_group(&b, 1, &rank);
+  for (int32_t s = 0; s < 4; s++) builder_stage(&b, region, s, s, s + 1, groups[s % 2]);
+  for (int32_t s = 0; s < 3; s++) builder_edge(&b, s, s + 1);
+  for (int32_t m = 0; m < microbatches; m++) builder_microbatch(&b, 0, 1, 0);
+  push_actions(&b, 0, first);
+  push_actions(&b, 1, second);
+  builder_end(&b);
+  motet_program *program = builder_program(&b);
+  builder_free(&b);
+  return program;
+}
+
+static const action first_rank_0[] = {F(0, 0),  SF(0, 0), F(0, 1),  SF(0, 1), RF(2, 0), F(2, 0),  SF(2, 0),
+                                      RF(2, 1), F(2, 1),  SF(2, 1), RB(2, 0), B(2, 0),  SB(2, 0), RB(2, 1),
+                                      B(2, 1),  SB(2, 1), RB(0, 0), B(0, 0),  RB(0, 1), B(0, 1),  END};
+static const action first_rank_1[] = {RF(1, 0), F(1, 0), SF(1, 0), RF(1, 1), F(1, 1), SF(1, 1), RF(3, 0),
+                                      F(3, 0),  B(3, 0), SB(3, 0), RF(3, 1), F(3, 1), B(3, 1),  SB(3, 1),
+                                      RB(1, 0), B(1, 0), SB(1, 0), RB(1, 1), B(1, 1), SB(1, 1), END};
+
+static const action second_rank_0[] = {
+    F(0, 0),  SF(0, 0), F(0, 1),  SF(0, 1), RF(2, 0), F(2, 0),  SF(2, 0), RF(2, 1), F(2, 1),  SF(2, 1), F(0, 2),
+    SF(0, 2), RB(2, 0), B(2, 0),  RB(2, 1), B(2, 1),  RF(2, 2), F(2, 2),  SF(2, 2), SB(2, 0), SB(2, 1), RB(2, 2),
+    B(2, 2),  SB(2, 2), RB(0, 0), B(0, 0),  RB(0, 1), B(0, 1),  RB(0, 2), B(0, 2),  END};
+static const action second_rank_1[] = {
+    RF(1, 0), F(1, 0),  RF(1, 1), SF(1, 0), F(1, 1), RF(3, 0), SF(1, 1), F(3, 0),  B(3, 0), RF(3, 1), SB(3, 0),
+    F(3, 1),  B(3, 1),  RF(1, 2), SB(3, 1), F(1, 2), SF(1, 2), RF(3, 2), F(3, 2),  B(3, 2), RB(1, 0), RB(1, 1),
+    SB(3, 2), RB(1, 2), B(1, 0),  SB(1, 0), B(1, 1), SB(1, 1), B(1, 2),  SB(1, 2), END};
+
+/* Where an action's post stands in the rank's list. */
+static int64_t post_position(const motet_program *p, int32_t rank, int kind, int32_t edge, int32_t microbatch,
+                             bool gradient) {
+  for (int64_t i = p->rank_begin[rank]; i < p->rank_begin[rank + 1]; i++) {
+    const motet_instruction *x = &p->instructions[i];
+    if (x->kind != kind || x->microbatch != microbatch || p->buffers[x->buffer].edge != edge) continue;
+    if ((p->buffers[x->buffer].kind == MOTET_BUFFER_GRADIENT) == gradient) return i - p->rank_begin[rank];
+  }
+  return -1;
+}
+
+static void assert_hangs_when_blocking(const motet_program *p, int64_t on_rank_0, int64_t on_rank_1) {
+  motet_error error;
+  motet_verification verification;
+  motet_verify_options options = {.check_blocking = true};
+  if (motet_verify(p, &options, &error, &verification) != MOTET_OK) fail_msg("%s: %s", error.rule, error.text);
+  assert_true(verification.blocking_hangs);
+  assert_int_equal(verification.cycle_count, 2);
+  assert_int_equal(verification.cycle[0], 0);
+  assert_int_equal(verification.cycle[1], on_rank_0);
+  assert_int_equal(verification.cycle[2], 1);
+  assert_int_equal(verification.cycle[3], on_rank_1);
+  motet_verification_free(&verification);
+  assert_true(program_hangs(p, true, 0));
+  assert_false(program_hangs(p, false, 0));
+}
+
+static void test_fragments_hang_when_blocking(void **state) {
+  (void)state;
+  /* `0SEND_F1, 2RECV_F0` against `1SEND_F0, 1RECV_F1`: each send waits for the receive behind the other's. */
+  motet_program *p = two_rank_order(first_rank_0, first_rank_1, 2);
+  assert_hangs_when_blocking(p, post_position(p, 0, MOTET_SEND, 0, 1, false),
+                             post_position(p, 1, MOTET_SEND, 1, 0, false));
+  /* One buffered send a channel breaks that circle. */
+  motet_error error;
+  motet_verification verification;
+  motet_verify_options options = {.check_blocking = true, .capacity = 1};
+  assert_int_equal(motet_verify(p, &options, &error, &verification), MOTET_OK);
+  assert_int_equal(verification.blocking_hangs, program_hangs(p, true, 1));
+  assert_false(verification.blocking_hangs);
+  motet_verification_free(&verification);
+  program_free(p);
+  /* `0SEND_F2, 2RECV_B0` against `3SEND_B0, ..., 1RECV_F2`. */
+  p = two_rank_order(second_rank_0, second_rank_1, 3);
+  assert_hangs_when_blocking(p, post_position(p, 0, MOTET_SEND, 0, 2, false),
+                             post_position(p, 1, MOTET_SEND, 2, 0, true));
+  program_free(p);
+}
+
+/* With the WAIT right behind each SEND the posted reading hangs as well, and is refused. */
+static void test_waits_that_hang_are_refused(void **state) {
+  (void)state;
+  motet_program *p = two_rank_order(first_rank_0, first_rank_1, 2);
+  for (int32_t rank = 0; rank < 2; rank++) {
+    int64_t length = p->rank_begin[rank + 1] - p->rank_begin[rank];
+    for (int64_t i = 0; i < length; i++) {
+      motet_instruction send = *at(p, rank, i);
+      if (send.kind != MOTET_SEND) continue;
+      int64_t wait = i;
+      while (at(p, rank, wait)->kind != MOTET_WAIT || at(p, rank, wait)->buffer != send.buffer) wait++;
+      motet_instruction moved = *at(p, rank, wait);
+      memmove(at(p, rank, i + 2), at(p, rank, i + 1), (size_t)(wait - i - 1) * sizeof moved);
+      *at(p, rank, i + 1) = moved;
+    }
+  }
+  assert_true(program_hangs(p, false, 0));
+  motet_error error;
+  motet_verification verification;
+  assert_int_equal(motet_verify(p, NULL, &error, &verification), MOTET_ERROR_REFUSED);
+  assert_string_equal(error.rule, "progress");
+  assert_int_equal(verification.cycle_count, 2);
+  assert_int_equal(verification.cycle[0], 0);
+  assert_int_equal(verification.cycle[1], post_position(p, 0, MOTET_SEND, 0, 1, false) + 1);
+  assert_int_equal(verification.cycle[2], 1);
+  assert_int_equal(verification.cycle[3], post_position(p, 1, MOTET_SEND, 1, 0, false) + 1);
+  assert_int_equal(error.rank, 0);
+  assert_int_equal(error.instruction, verification.cycle[1]);
+  motet_verification_free(&verification);
+  program_free(p);
+}
+
+/* ---- Progress against the machine, on random programs with their WAITs for sends moved ahead ---- */
+
+static void hurry_waits(motet_program *p, mt_random *random) {
+  int64_t length = p->rank_begin[p->ranks];
+  for (int64_t i = 0; i < length; i++) {
+    motet_instruction wait = p->instructions[i];
+    if (wait.kind != MOTET_WAIT || (wait.flags & MOTET_FLAG_RECV) != 0 || mt_random_below(random, 3) == 0) continue;
+    int64_t send = i;
+    while (p->instructions[send].kind != MOTET_SEND || p->instructions[send].buffer != wait.buffer) send--;
+    int64_t to = send + 1 + (int64_t)mt_random_below(random, (uint64_t)(i - send));
+    memmove(&p->instructions[to + 1], &p->instructions[to], (size_t)(i - to) * sizeof wait);
+    p->instructions[to] = wait;
+  }
+}
+
+/* The cycle is one: everyone stands at its instruction for the next. */
+static void check_cycle(const motet_program *p, const motet_verification *verification, bool blocking) {
+  for (int32_t i = 0; i < verification->cycle_count; i++) {
+    int64_t rank = verification->cycle[2 * i], position = verification->cycle[2 * i + 1];
+    int64_t next = verification->cycle[2 * ((i + 1) % verification->cycle_count)];
+    const motet_instruction *x = &p->instructions[p->rank_begin[rank] + position];
+    bool transfer = blocking ? x->kind == MOTET_SEND || x->kind == MOTET_RECV : x->kind == MOTET_WAIT;
+    if (transfer) assert_int_equal(x->peer, next);
+    assert_true(transfer || x->kind >= MOTET_REDUCE);
+  }
+}
+
+static void test_progress_against_a_machine(void **state) {
+  (void)state;
+  int hangs = 0, blocking_hangs = 0, buffered_hangs = 0, runs = 0;
+  for (uint64_t seed = 0; seed < 3000; seed++) {
+    mt_random random = mt_random_stream(seed, "progress");
+    motet_program *p = program_draw(&random);
+    hurry_waits(p, &random);
+    motet_error error;
+    motet_verification verification;
+    motet_verify_options options = {.check_blocking = true, .capacity = (int32_t)mt_random_below(&random, 2)};
+    motet_status status = motet_verify(p, &options, &error, &verification);
+    bool hung = program_hangs(p, false, 0);
+    assert_int_equal(status, hung ? MOTET_ERROR_REFUSED : MOTET_OK);
+    if (hung) assert_string_equal(error.rule, "progress");
+    if (!hung) assert_int_equal(verification.blocking_hangs, program_hangs(p, true, options.capacity));
+    assert_int_equal(verification.cycle_count > 0, hung || verification.blocking_hangs);
+    check_cycle(p, &verification, !hung);
+    hangs += hung;
+    runs += !hung && !verification.blocking_hangs;
+    blocking_hangs += verification.blocking_hangs && options.capacity == 0;
+    buffered_hangs += verification.blocking_hangs && options.capacity > 0;
+    motet_verification_free(&verification);
+    program_free(p);
+  }
+  /* All four answers occur. */
+  assert_true(hangs > 100 && runs > 100 && blocking_hangs > 100 && buffered_hangs > 10);
+}
+
+/* ---- Golden orders: peaks of held activations (tests/data/schedules/golden.csv, p 4, m 8) ---- */
+
+static void test_golden_peaks(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    double peak;
+  } rows[] = {{"1f1b", 4}, {"vpp2", 5.5}, {"vpp4", 4.75}, {"1f1bv", 3}, {"zb1p", 4},
+              {"zb2p", 8}, {"zbv", 4},    {"vhalf", 3},   {"vmin", 2}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/schedules/%s_p4_m8.csv", MOTET_TEST_DATA, rows[i].name);
+    motet_program *program;
+    motet_error error;
+    motet_verification verification;
+    assert_int_equal(motet_program_read_pytorch_csv(path, MOTET_PLACEMENT_AUTO, &error, &program), MOTET_OK);
+    assert_int_equal(motet_verify(program, NULL, &error, &verification), MOTET_OK);
+    double peak = 0;
+    for (int32_t rank = 0; rank < program->ranks; rank++) {
+      if (verification.memory[rank].peak_activations > peak) peak = verification.memory[rank].peak_activations;
+    }
+    assert_true(peak == rows[i].peak);
+    motet_verification_free(&verification);
+    motet_program_destroy(program);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_accepts_and_measures),
+      cmocka_unit_test(test_places_of_refusals),
+      cmocka_unit_test(test_orders_on_one_rank),
+      cmocka_unit_test(test_gates_ask_for_the_backward),
+      cmocka_unit_test(test_statement_and_placement),
+      cmocka_unit_test(test_saved_activations),
+      cmocka_unit_test(test_channels_keep_their_order),
+      cmocka_unit_test(test_reduces),
+      cmocka_unit_test(test_running_ahead),
+      cmocka_unit_test(test_fragments_hang_when_blocking),
+      cmocka_unit_test(test_waits_that_hang_are_refused),
+      cmocka_unit_test(test_progress_against_a_machine),
+      cmocka_unit_test(test_golden_peaks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
