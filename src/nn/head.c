@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LOGITS_FLOATS = 1 << 23, CHUNK_ROWS_MIN = 16, CHUNK_ROWS_MAX = 512 };
+enum { LOGITS_FLOATS = 1 << 25, CHUNK_ROWS_MIN = 16, CHUNK_ROWS_MAX = 512 };
 
 static mt_shape head_output(const mt_internvl *config, const mt_batch *batch) {
   (void)config, (void)batch;

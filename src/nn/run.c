@@ -133,6 +133,10 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
   MT_TRY(check_run(network, layer_begin, layer_end, batch, error));
+  const bool ends_in_loss = layer_end == network->layer_count;
+  if (ends_in_loss ? loss == NULL : output == NULL)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "layers that end at %d need a place for their %s", layer_end,
+                        ends_in_loss ? "loss" : "output");
   const bool keeps = keep && first_trainable >= 0;
   const int32_t first_kept = keeps ? first_trainable : layer_end;
   mt_saved *blocks = NULL;
@@ -190,6 +194,9 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "the gradient of the input of layer %d cannot be had: backward ends at layer %d",
                         layer_begin, first_trainable);
+  if (output_gradient == NULL && layer_end < network->layer_count)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "backward from layer %d needs its output's gradient",
+                        layer_end - 1);
   const passage most = measure(network, layer_begin, layer_end, layer_begin, batch);
   workspace->used = 0;
   MT_TRY(mt_workspace_reserve(workspace, 2 * most.activation + most.scratch, error));

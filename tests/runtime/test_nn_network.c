@@ -222,6 +222,19 @@ static void test_wrong_batches_are_refused(void **state) {
   assert_int_equal(mt_network_forward(network, 5, 6, &good, NULL, NULL, false, -1, NULL, &failure, NULL, &loss),
                    MOTET_ERROR_ARGUMENT);
   assert_int_equal(mt_network_backward(network, 0, 8, 0, &good, NULL, NULL, NULL, &failure), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_network_forward(network, 0, 2, &good, NULL, NULL, false, -1, NULL, &failure, NULL, &loss),
+                   MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_network_forward(network, 0, 9, &good, NULL, NULL, false, -1, NULL, &failure, NULL, &loss),
+                   MOTET_ERROR_ARGUMENT);
+  bad = good;
+  const int32_t backwards[4] = {0, 69, 68, NN_CASE_TOKENS}, shorter[4] = {0, 68, 69, NN_CASE_TOKENS - 1};
+  bad.segment_begin = backwards;
+  assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
+  bad.segment_begin = shorter;
+  assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
+  bad = good;
+  bad.tiles = INT32_MAX;
+  assert_int_equal(run(network, &bad), MOTET_ERROR_LIMIT);
   mt_network_destroy(network);
   mt_network *part = make(&config, 4, 8, false);
   assert_int_equal(run(part, &good), MOTET_ERROR_ARGUMENT);
