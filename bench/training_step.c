@@ -1,6 +1,5 @@
-/* Number 16, one thread: a training step of a small InternVL beside the processor's own fastest product. Seconds
- * are the thread's, so that a busy machine does not count; work is what the model needs, without what is computed
- * twice. */
+/* Number 16, one thread: a training step of a small InternVL beside the processor's peak. Seconds are the thread's,
+ * so that a busy machine does not count; work is what the model needs, without what is computed twice. */
 #include "nn/network.h"
 #include "tensor/backend.h"
 #include "tensor/threads.h"
