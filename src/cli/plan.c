@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct plan_options {
-  const char *schedule, *unit, *trainable, *encode, *split, *output, *trace;
+  const char *schedule, *unit, *trainable, *encode, *split, *output, *csv, *trace;
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
   bool json, summary;
@@ -34,6 +34,8 @@ static const mt_option options[] = {
      "size of an activation and of its gradient (0)"},
     {"memory-cap", MT_OPTION_INTEGER, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
     {"output", MT_OPTION_TEXT, offsetof(plan_options, output), "FILE", "write the program as JSON (short: -o)"},
+    {"csv", MT_OPTION_TEXT, offsetof(plan_options, csv), "FILE",
+     "write the order as PyTorch pipelining CSV, for schedules of Sharded regions alone"},
     {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
     {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(plan_options, json), NULL, "print one JSON document"},
@@ -109,6 +111,7 @@ static int run_units(const plan_options *chosen) {
                                                .schedule = motet_plan_get(plan)->schedule,
                                                .bound = inner->bound},
                                     .program_path = chosen->output,
+                                    .csv_path = chosen->csv,
                                     .trace_path = chosen->trace,
                                     .json = chosen->json,
                                     .summary = chosen->summary};
@@ -126,6 +129,10 @@ static int run(const mt_command *command, int argc, char **argv) {
   motet_error error;
   motet_error_clear(&error);
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  if (words > 0 && chosen.csv != NULL) {
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--csv is for plans on unit costs; a job's program goes to -o FILE");
+    words = -1;
+  }
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
   if (words == 0) return run_units(&chosen);
   mt_job_plan_options how = {

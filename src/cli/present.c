@@ -56,10 +56,12 @@ int mt_present(const mt_presentation *presentation) {
   motet_status status = MOTET_OK;
   if (presentation->program_path != NULL)
     status = motet_program_write(presentation->report.program, presentation->program_path, &error);
+  if (status == MOTET_OK && presentation->csv_path != NULL)
+    status = motet_program_write_pytorch_csv(presentation->report.program, false, presentation->csv_path, &error);
   if (status == MOTET_OK && presentation->trace_path != NULL) status = write_trace(presentation, &error);
   if (status != MOTET_OK) {
     /* Failing to write is a failure while running, not unreadable input. */
-    error.status = MOTET_ERROR_FAILED;
+    if (status == MOTET_ERROR_IO) error.status = MOTET_ERROR_FAILED;
     return mt_cli_fail(&error, presentation->json);
   }
   mt_text text = {0};

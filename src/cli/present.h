@@ -8,6 +8,7 @@
 typedef struct mt_presentation {
   mt_report_plan report;
   const char *program_path; /* write the program there, or NULL */
+  const char *csv_path;     /* write the compute order as PyTorch pipelining CSV there, or NULL */
   const char *trace_path;   /* write a Chrome trace there, or NULL */
   bool json;
   bool summary;  /* without the timeline */

@@ -1,8 +1,9 @@
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
 #include "cli/program_file.h"
-#include "order/unit_costs.h"
+#include "order/unit_simulation.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,44 +27,31 @@ static const mt_option options[] = {
     {"json", MT_OPTION_FLAG, offsetof(simulate_options, json), NULL, "print one JSON document"},
 };
 
-static motet_status simulate(mt_arena *arena, const motet_program *program, const simulate_options *chosen,
-                             motet_error *error, mt_simulation **simulation, motet_verification *verification) {
-  motet_verify_options verify = {0};
-  motet_status status = motet_verify(program, &verify, error, verification);
-  mt_unit *units;
-  int32_t unit_count;
-  if (status == MOTET_OK) status = mt_unit_parse(arena, chosen->unit, error, &units, &unit_count);
-  mt_cost_table costs = {.links.local = {chosen->alpha, chosen->beta}};
-  if (status == MOTET_OK) status = mt_unit_costs_of_program(arena, program, units, unit_count, error, &costs);
-  mt_simulate_options how = {.timeline = true, .attribute = true};
-  if (status == MOTET_OK) status = mt_simulate(arena, program, &costs, &how, error, simulation);
-  return status;
-}
-
 static int run_file(const char *path, const simulate_options *chosen) {
   motet_error error;
   motet_error_clear(&error);
   mt_program_file file = {0};
-  mt_simulation *simulation = NULL;
-  motet_verification verification = {0};
-  mt_arena *arena = mt_arena_create();
-  motet_status status = arena != NULL ? mt_program_file_read(path, chosen->format, chosen->placement, &error, &file)
-                                      : mt_error_memory(&error, sizeof(void *), "a simulation");
-  if (status == MOTET_OK) status = simulate(arena, file.program, chosen, &error, &simulation, &verification);
+  motet_simulation *simulation = NULL;
+  motet_simulate_options how = {
+      .unit = chosen->unit, .alpha_seconds = chosen->alpha, .beta_bytes_per_second = chosen->beta};
+  motet_status status = mt_program_file_read(path, chosen->format, chosen->placement, &error, &file);
+  if (status == MOTET_OK) status = motet_simulation_create(file.program, &how, &error, &simulation);
   int code;
   if (status == MOTET_OK) {
-    mt_presentation presentation = {
-        .report = {.program = file.program, .simulation = simulation, .verification = &verification, .bound = NAN},
-        .trace_path = chosen->trace,
-        .json = chosen->json,
-        .summary = chosen->summary};
+    mt_unit_simulation inner = mt_unit_simulation_inner(simulation);
+    mt_presentation presentation = {.report = {.program = file.program,
+                                               .simulation = inner.simulation,
+                                               .verification = inner.verification,
+                                               .bound = NAN},
+                                    .trace_path = chosen->trace,
+                                    .json = chosen->json,
+                                    .summary = chosen->summary};
     code = mt_present(&presentation);
   } else {
     code = mt_cli_fail(&error, chosen->json);
   }
-  motet_verification_free(&verification);
+  motet_simulation_destroy(simulation);
   motet_program_destroy(file.program);
-  mt_arena_destroy(arena);
   return code;
 }
 

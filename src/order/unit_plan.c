@@ -1,6 +1,7 @@
 #include "order/unit_plan.h"
 
 #include "order/unit_costs.h"
+#include "order/unit_simulation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,6 @@ static motet_status set_costs(workings *work, int32_t replica_count, motet_error
 
 static void fill_result(motet_plan *plan, const mt_derivation *derivation) {
   const mt_simulation *simulation = plan->inner.simulation;
-  const double *idle = simulation->idle_by_cause;
   plan->result = (motet_plan_result){.schedule = derivation->text,
                                      .program = plan->inner.program,
                                      .makespan = simulation->makespan,
@@ -133,13 +133,7 @@ static void fill_result(motet_plan *plan, const mt_derivation *derivation) {
                                      .idle_share = simulation->idle_share,
                                      .bubble_whole = simulation->bubble_whole,
                                      .bubble_stage = simulation->bubble_stage,
-                                     .idle = {.warm_up = idle[MT_IDLE_WARM_UP],
-                                              .cool_down = idle[MT_IDLE_COOL_DOWN],
-                                              .stage_imbalance = idle[MT_IDLE_STAGE_IMBALANCE],
-                                              .microbatch_variance = idle[MT_IDLE_MICROBATCH_VARIANCE],
-                                              .communication = idle[MT_IDLE_COMMUNICATION],
-                                              .data_parallel_wait = idle[MT_IDLE_DATA_PARALLEL_WAIT],
-                                              .input_stall = idle[MT_IDLE_INPUT_STALL]},
+                                     .idle = mt_unit_idle(simulation->idle_by_cause),
                                      .peak_features = simulation->peak_features,
                                      .memory = plan->inner.verification.memory,
                                      .start = simulation->start,

@@ -40,3 +40,32 @@ sed '1s/0SEND_F1,2RECV_F0/2RECV_F0,0SEND_F1/; 1s/2SEND_F0,2RECV_F1/2RECV_F1,2SEN
   2s/3SEND_B0,3RECV_F1/3RECV_F1,3SEND_B0/; 2s/3SEND_B1,1RECV_B0/1RECV_B0,3SEND_B1/
   2s/1SEND_B0,1RECV_B1/1RECV_B1,1SEND_B0/' "$out.csv" >"$out.mended.csv"
 expect 0 verify "$out.mended.csv"
+
+# The issue's second order, completed: rank 1's 3SEND_B0 waits for 2RECV_B0, which stands behind 0SEND_F2, which waits
+# for 1RECV_F2, which stands behind 3SEND_B0.
+cat >"$out.csv" <<'ORDER'
+0F0,0SEND_F0,0F1,2RECV_F0,0SEND_F1,2F0,2RECV_F1,2SEND_F0,2F1,2SEND_F1,0F2,0SEND_F2,2RECV_B0,2B0,2RECV_B1,2SEND_B0,2B1,2RECV_F2,2SEND_B1,2F2,0RECV_B0,0B0,2SEND_F2,0RECV_B1,0B1,2RECV_B2,2B2,2SEND_B2,0RECV_B2,0B2
+1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,3RECV_F0,3F0,3B0,3RECV_F1,3SEND_B0,3F1,3B1,1RECV_F2,3SEND_B1,1F2,1RECV_B0,1SEND_F2,1B0,1RECV_B1,1SEND_B0,1B1,3RECV_F2,1SEND_B1,3F2,3B2,3SEND_B2,1RECV_B2,1B2,1SEND_B2
+ORDER
+expect 1 verify "$out.csv" --json
+[ "$(field rule <"$out")" = progress ] || fail "rule: $(cat "$out")"
+expect 1 verify "$out.csv"
+for part in 'rank 0, .*SEND of stage 0, microbatch 2' 'rank 1, .*SEND of stage 2, microbatch 0'; do
+  grep -q "$part" "$out.err" || fail "the cycle does not name $part: $(cat "$out.err")"
+done
+expect 0 verify "$out.csv" --posted
+sed '1s/0SEND_F2,2RECV_B0/2RECV_B0,0SEND_F2/' "$out.csv" >"$out.mended.csv"
+expect 0 verify "$out.mended.csv"
+
+# And out again: derived orders as PyTorch CSV are the published ones, action by action.
+for row in '1f1b 1f1b' 'vpp2 1f1b(virtual=2)' 'vpp4 1f1b(virtual=4)'; do
+  expect 0 plan --schedule "<llm: ${row#* }>" --ranks 4 --microbatches 8 --unit 'llm: f=1, b=2' --summary --csv "$out.csv"
+  sed 's/,,*/,/g; s/^,//; s/,*\r*$//' "$schedules/${row%% *}_p4_m8.csv" >"$out.published"
+  tr -d '\r' <"$out.csv" | cmp -s - "$out.published" || fail "${row#* } differs from the published order: $(diff "$out.csv" "$out.published")"
+done
+# What the form cannot say is refused before anything is written.
+rm -f "$out.csv"
+expect 2 plan --schedule '<vision: transpose, llm: 1f1b>' --ranks 2 --microbatches 2 --unit 'vision: f=1; llm: f=1, b=2' \
+  --csv "$out.csv"
+grep -q 'several ranks hold' "$out.err" || fail "the reason is missing: $(cat "$out.err")"
+[ ! -e "$out.csv" ] || fail 'a refused order was written'

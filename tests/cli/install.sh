@@ -12,7 +12,14 @@ flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs libmotet)
 # shellcheck disable=SC2086
 ${CC:-cc} ${SANITIZE:+-fsanitize=$SANITIZE} "$(dirname "$0")/../../examples/plan.c" $flags -o "$prefix/plan" >"$out" 2>&1 ||
   fail "compiling: $(cat "$out")"
-"$prefix/plan" >"$out" || fail "running"
+libraries=$(dirname "$(dirname "$pc")")
+LD_LIBRARY_PATH="$libraries" "$prefix/plan" >"$out" || fail "running"
 grep -q 'makespan 58, bound 58' "$out" || fail "unexpected answer: $(cat "$out")"
 ! nm "$prefix"/lib*/*/libmotet.a "$prefix"/lib*/libmotet.a 2>/dev/null | grep -E ' U (MPI_|av_|dnnl_)' ||
   fail "libmotet must not need MPI, FFmpeg or a math library"
+# The shared library shows the public functions and nothing else.
+for library in "$libraries"/libmotet.so; do
+  [ -e "$library" ] || continue # not every build has one
+  hidden=$(nm -D --defined-only "$library" | awk '$3 !~ /^motet_/ { print $3 }')
+  [ -z "$hidden" ] || fail "libmotet.so shows $hidden"
+done
