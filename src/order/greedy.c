@@ -386,7 +386,7 @@ static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner
 }
 
 /* The plan's sequences: what was placed, then what is left of the bodies. */
-static void write_plan(const mt_greedy *g, mt_plan *plan) {
+static void write_plan(const mt_greedy *g, mt_candidate *plan) {
   const mt_instance *instance = g->instance;
   int32_t at = 0;
   for (int32_t r = 0; r < instance->ranks; r++) {
@@ -414,7 +414,7 @@ static void find_done(mt_greedy *g, const mt_item *item) {
 }
 
 bool mt_greedy_run(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
-                   mt_plan *plan, int64_t *work) {
+                   mt_candidate *plan, int64_t *work) {
   const mt_instance *instance = g->instance;
   reset(g, rule, owner);
   for (int32_t i = 0; i < instance->item_count; i++)

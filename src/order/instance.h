@@ -64,12 +64,12 @@ typedef struct mt_instance {
 } mt_instance;
 
 /** Sequences over the whole instance: a solution. */
-typedef struct mt_plan {
+typedef struct mt_candidate {
   int32_t *rank;     /* [nodes] with the owners' ranks for free nodes */
   int32_t *begin;    /* [P + 1] */
   int32_t *sequence; /* [nodes] rank by rank */
   mt_ticks makespan;
-} mt_plan;
+} mt_candidate;
 
 /** Room for evaluating plans of an instance. */
 typedef struct mt_timeline {
@@ -112,16 +112,16 @@ static inline bool mt_instance_holds(const mt_instance *instance, int32_t node) 
 }
 
 /** NULL when memory is out. */
-mt_plan *mt_plan_create(mt_arena *arena, const mt_instance *instance);
-void mt_plan_copy(const mt_instance *instance, mt_plan *target, const mt_plan *source);
+mt_candidate *mt_candidate_create(mt_arena *arena, const mt_instance *instance);
+void mt_candidate_copy(const mt_instance *instance, mt_candidate *target, const mt_candidate *source);
 mt_timeline *mt_timeline_create(mt_arena *arena, const mt_instance *instance);
 
 /** Earliest starts in the given sequences: fills start, order and plan->makespan. False when they wait for one
  * another in a cycle. */
-bool mt_timeline_run(mt_timeline *timeline, const mt_instance *instance, mt_plan *plan);
+bool mt_timeline_run(mt_timeline *timeline, const mt_instance *instance, mt_candidate *plan);
 
 /** The same in seconds, along the order of the last mt_timeline_run(); returns the makespan. */
-double mt_timeline_seconds(const mt_timeline *timeline, const mt_instance *instance, const mt_plan *plan,
+double mt_timeline_seconds(const mt_timeline *timeline, const mt_instance *instance, const mt_candidate *plan,
                            double *start);
 
 /** Whether the features of every windowed region stay within its window on the timeline last run. */

@@ -9,7 +9,7 @@
 typedef struct solution {
   mt_instance *instance;
   mt_timeline *timeline;
-  mt_plan *plan;
+  mt_candidate *plan;
   mt_ticks bound; /* for the instance's owners and barriers */
 } solution;
 

@@ -456,7 +456,7 @@ static void start_empty(mt_repair *s, const mt_windows *windows, mt_ticks target
 }
 
 /* Takes from the seed, in its order, what keeps the target; the rest goes to the pool. */
-static void follow(mt_repair *s, const mt_plan *seed) {
+static void follow(mt_repair *s, const mt_candidate *seed) {
   const mt_instance *instance = s->instance;
   for (int32_t r = 0; r < instance->ranks; r++) {
     int32_t last = begin_of(s, r);
@@ -481,7 +481,7 @@ static void follow(mt_repair *s, const mt_plan *seed) {
     if (missing_part(s, &instance->items[i]) != NONE) pool_item(s, i);
 }
 
-static void write_plan(const mt_repair *s, mt_plan *plan) {
+static void write_plan(const mt_repair *s, mt_candidate *plan) {
   int32_t at = 0;
   for (int32_t r = 0; r < s->instance->ranks; r++) {
     plan->begin[r] = at;
@@ -493,7 +493,7 @@ static void write_plan(const mt_repair *s, mt_plan *plan) {
   plan->begin[s->instance->ranks] = at;
 }
 
-bool mt_repair_run(mt_repair *s, mt_ticks target, const mt_plan *seed, int64_t *work, mt_plan *plan) {
+bool mt_repair_run(mt_repair *s, mt_ticks target, const mt_candidate *seed, int64_t *work, mt_candidate *plan) {
   s->work = *work;
   start_empty(s, s->windows, target);
   follow(s, seed);

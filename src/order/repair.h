@@ -18,6 +18,6 @@ mt_repair *mt_repair_create(mt_arena *arena, const mt_instance *instance, const 
  * @p work is lowered by the work done, counted in node visits; the search ends where it is used up.
  * @return whether one was found; it is then in @p plan, without its makespan.
  */
-bool mt_repair_run(mt_repair *repair, mt_ticks target, const mt_plan *seed, int64_t *work, mt_plan *plan);
+bool mt_repair_run(mt_repair *repair, mt_ticks target, const mt_candidate *seed, int64_t *work, mt_candidate *plan);
 
 #endif

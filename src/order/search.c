@@ -26,7 +26,7 @@ typedef struct maker {
   const mt_windows *windows;
   mt_timeline *timeline;
   mt_greedy *greedy;
-  mt_plan *best, *trial;
+  mt_candidate *best, *trial;
   int32_t *owner;
   bool found;
   bool backwards; /* some item has one */
@@ -37,7 +37,7 @@ typedef struct maker {
 static void keep_better(maker *k) {
   if (!mt_timeline_keeps_windows(k->timeline, k->instance)) return;
   if (k->found && k->trial->makespan >= k->best->makespan) return;
-  mt_plan_copy(k->instance, k->best, k->trial);
+  mt_candidate_copy(k->instance, k->best, k->trial);
   k->found = true;
 }
 
@@ -75,7 +75,7 @@ static bool run_baselines(maker *k, bool fill) {
     k->owner[i] = fixed >= 0 ? fixed : instance->items[i].microbatch % instance->ranks;
   }
   run_greedy(k, &prefix);
-  if (mt_plan_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
+  if (mt_candidate_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
   owners_free(k);
   return true;
 }
@@ -207,14 +207,14 @@ static mt_ticks serial_makespan(const mt_instance *instance) {
 }
 
 motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
-                           mt_timeline *timeline, motet_error *error, mt_plan **plan, mt_ticks *bound) {
+                           mt_timeline *timeline, motet_error *error, mt_candidate **plan, mt_ticks *bound) {
   maker k = {.arena = arena,
              .instance = instance,
              .windows = windows,
              .timeline = timeline,
              .greedy = mt_greedy_create(arena, instance, windows),
-             .best = mt_plan_create(arena, instance),
-             .trial = mt_plan_create(arena, instance),
+             .best = mt_candidate_create(arena, instance),
+             .trial = mt_candidate_create(arena, instance),
              .owner = MT_ARENA_NEW(arena, int32_t, instance->item_count),
              .bound = windows->critical,
              .greedy_work = WORK_GREEDY};

@@ -40,11 +40,11 @@ mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const 
  * starts. False when a strict rule's target was missed; there is no plan then.
  */
 bool mt_greedy_run(mt_greedy *greedy, const mt_greedy_rule *rule, const int32_t *owner, mt_timeline *timeline,
-                   mt_plan *plan, int64_t *work);
+                   mt_candidate *plan, int64_t *work);
 
 /** Items on the rank of their consumer, right before it, their backwards right behind the gradient's source: no
  * slower than the encoder inside that stage. */
-bool mt_plan_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *timeline, mt_plan *plan);
+bool mt_candidate_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *timeline, mt_candidate *plan);
 
 /** Longest first to the least loaded rank; items with a fixed owner go there. */
 bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *owner);
@@ -52,6 +52,6 @@ bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *ow
 /** The whole search. @p plan: the best plan found, or NULL where none keeps the windows; @p bound: no plan with the
  * instance's owners is below it. @p seconds as in mt_order_options. */
 motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const mt_windows *windows, double seconds,
-                           mt_timeline *timeline, motet_error *error, mt_plan **plan, mt_ticks *bound);
+                           mt_timeline *timeline, motet_error *error, mt_candidate **plan, mt_ticks *bound);
 
 #endif

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-mt_plan *mt_plan_create(mt_arena *arena, const mt_instance *instance) {
-  mt_plan *plan = MT_ARENA_NEW(arena, mt_plan, 1);
+mt_candidate *mt_candidate_create(mt_arena *arena, const mt_instance *instance) {
+  mt_candidate *plan = MT_ARENA_NEW(arena, mt_candidate, 1);
   if (plan == NULL) return NULL;
   plan->rank = MT_ARENA_NEW(arena, int32_t, instance->node_count);
   plan->begin = MT_ARENA_NEW(arena, int32_t, instance->ranks + 1);
@@ -13,7 +13,7 @@ mt_plan *mt_plan_create(mt_arena *arena, const mt_instance *instance) {
   return plan;
 }
 
-void mt_plan_copy(const mt_instance *instance, mt_plan *target, const mt_plan *source) {
+void mt_candidate_copy(const mt_instance *instance, mt_candidate *target, const mt_candidate *source) {
   memcpy(target->rank, source->rank, (size_t)instance->node_count * sizeof *target->rank);
   memcpy(target->begin, source->begin, (size_t)(instance->ranks + 1) * sizeof *target->begin);
   memcpy(target->sequence, source->sequence, (size_t)instance->node_count * sizeof *target->sequence);
@@ -36,7 +36,7 @@ mt_timeline *mt_timeline_create(mt_arena *arena, const mt_instance *instance) {
 }
 
 /* Start of @p node behind @p ready, or -1 with *missing set when a predecessor has no start yet. */
-static mt_ticks earliest_start(const mt_timeline *timeline, const mt_instance *instance, const mt_plan *plan,
+static mt_ticks earliest_start(const mt_timeline *timeline, const mt_instance *instance, const mt_candidate *plan,
                                int32_t node, mt_ticks ready, int32_t *missing) {
   for (int32_t i = instance->pred_begin[node]; i < instance->pred_begin[node + 1]; i++) {
     mt_arc arc = instance->pred[i];
@@ -52,7 +52,7 @@ static mt_ticks earliest_start(const mt_timeline *timeline, const mt_instance *i
   return ready;
 }
 
-bool mt_timeline_run(mt_timeline *timeline, const mt_instance *instance, mt_plan *plan) {
+bool mt_timeline_run(mt_timeline *timeline, const mt_instance *instance, mt_candidate *plan) {
   const int32_t ranks = instance->ranks;
   memset(timeline->start, 0xff, (size_t)instance->node_count * sizeof *timeline->start);
   memset(timeline->waiting, 0xff, (size_t)instance->node_count * sizeof *timeline->waiting);
@@ -92,7 +92,7 @@ bool mt_timeline_run(mt_timeline *timeline, const mt_instance *instance, mt_plan
   return placed == instance->node_count;
 }
 
-double mt_timeline_seconds(const mt_timeline *timeline, const mt_instance *instance, const mt_plan *plan,
+double mt_timeline_seconds(const mt_timeline *timeline, const mt_instance *instance, const mt_candidate *plan,
                            double *start) {
   double makespan = 0.0;
   /* The rank's previous node is known by the sequence; walk the topological order with a cursor a rank. */

@@ -58,7 +58,7 @@ static int compare_place(const void *a, const void *b) {
   return (x->node > y->node) - (x->node < y->node);
 }
 
-bool mt_plan_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *timeline, mt_plan *plan) {
+bool mt_candidate_inline(mt_arena *arena, const mt_instance *instance, mt_timeline *timeline, mt_candidate *plan) {
   int32_t count = 0;
   inline_key *keys = MT_ARENA_NEW(arena, inline_key, instance->node_count);
   if (keys == NULL) return false;
