@@ -2,6 +2,7 @@
  * tools/make_internvl_fixtures.py. Tolerance: 1e-4 of a tensor's norm; the reference's sums are in float64. */
 #include "nn/network.h"
 #include "tensor/safetensors.h"
+#include "tensor/threads.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -306,6 +307,7 @@ static void test_frozen_layers_pass_gradients(void **state) {
 }
 
 int main(void) {
+  mt_threads_set(1); /* these products are too small for two */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_grouped_queries_and_several_tiles),
       cmocka_unit_test(test_original_form_is_the_same_model),
