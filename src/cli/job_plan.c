@@ -1,13 +1,65 @@
 #include "cli/job_plan.h"
 
+#include "cli/present.h"
+
+#ifdef MOTET_WITH_RUNTIME
+
+#include "train/setup.h"
+
+/* What the document of a job's plan says beyond that of a schedule's. */
+static json_t *job_members(const mt_plan *plan) {
+  json_t *members = json_object();
+  json_object_set_new(members, "step_seconds", json_real(plan->simulation->makespan));
+  json_object_set_new(members, "memory", mt_report_json_memory(plan->program, &plan->verification));
+  return members;
+}
+
+static int present(const mt_plan *plan, const mt_job_plan_options *options) {
+  json_t *members = job_members(plan);
+  mt_presentation presentation = {.report = {.program = plan->program,
+                                             .simulation = plan->simulation,
+                                             .verification = &plan->verification,
+                                             .bound = plan->bound},
+                                  .program_path = options->program_path,
+                                  .trace_path = options->trace_path,
+                                  .json = options->json,
+                                  .summary = options->summary,
+                                  .extra = members};
+  int code = mt_present(&presentation);
+  json_decref(members);
+  return code;
+}
+
+int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options) {
+  motet_error error;
+  motet_error_clear(&error);
+  mt_job *job = NULL;
+  mt_setup setup = {0};
+  mt_plan plan = {0};
+  mt_arena *arena = mt_arena_create();
+  motet_status status = arena != NULL ? mt_job_read(path, override_count, overrides, &error, &job)
+                                      : mt_error_memory(&error, sizeof(void *), "a plan");
+  if (status == MOTET_OK) status = mt_setup_open(job, &error, &setup);
+  if (status == MOTET_OK) status = mt_setup_plan(&setup, arena, &error, &plan);
+  int code = status == MOTET_OK ? present(&plan, options) : mt_cli_fail(&error, options->json);
+  mt_plan_free(&plan);
+  mt_setup_close(&setup);
+  mt_job_destroy(job);
+  mt_arena_destroy(arena);
+  return code;
+}
+
+#else
+
 #include "base/error.h"
-#include "cli/cli.h"
 
 int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options) {
   (void)override_count;
   (void)overrides;
   motet_error error;
-  mt_error_set(&error, MOTET_ERROR_UNSUPPORTED,
-               "%s is a job, and this motet was built without the training runtime", path);
+  mt_error_set(&error, MOTET_ERROR_UNSUPPORTED, "%s is a job, and this motet was built without the training runtime",
+               path);
   return mt_cli_fail(&error, options->json);
 }
+
+#endif
