@@ -68,6 +68,7 @@ enum {
 typedef struct mt_verify_transfer {
   int32_t send_position, recv_position;
   int32_t send_number, recv_number; /* place in the order of its (source, destination), from 0 */
+  int32_t source, destination;      /* ranks that make and read it, plus one; 0 while not looked up */
 } mt_verify_transfer;
 
 typedef struct mt_verify_collective {
@@ -106,8 +107,8 @@ typedef struct mt_verifier {
   mt_verify_lists tie_ranks;           /* ranks that hold either stage, by tie, ascending */
 
   /* From the lists. */
-  mt_verify_cell *cells;                      /* [microbatches][stages] */
-  uint8_t *edge_flags;                        /* [microbatches][edges] */
+  mt_verify_cell *cells;                      /* [stages][microbatches] */
+  uint8_t *edge_flags;                        /* [edges][microbatches] */
   mt_verify_transfer *transfers;              /* [buffers] */
   MT_ARRAY(mt_verify_collective) collectives; /* by rank, then position */
   motet_rank_memory *memory;                  /* [ranks] */
@@ -166,11 +167,11 @@ static inline void mt_verify_lists_add(mt_verify_lists *lists, int32_t key, int3
 bool mt_verify_member(const motet_program *program, int32_t group, int32_t rank);
 
 static inline mt_verify_cell *mt_verify_cell_at(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
-  return &verifier->cells[(int64_t)microbatch * verifier->program->stage_count + stage];
+  return &verifier->cells[(int64_t)stage * verifier->program->microbatch_count + microbatch];
 }
 
 static inline uint8_t *mt_verify_edge_at(const mt_verifier *verifier, int32_t edge, int32_t microbatch) {
-  return &verifier->edge_flags[(int64_t)microbatch * verifier->program->edge_count + edge];
+  return &verifier->edge_flags[(int64_t)edge * verifier->program->microbatch_count + microbatch];
 }
 
 static inline bool mt_verify_empty(const mt_verifier *verifier, int32_t stage) {

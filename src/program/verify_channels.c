@@ -25,6 +25,14 @@ static motet_status check_transfer(mt_verifier *verifier, int32_t rank, int64_t 
 
 motet_status mt_verify_channels(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
+  bool right = true;
+  for (int64_t i = 0; i < p->buffer_count; i++) {
+    const mt_verify_transfer *transfer = &verifier->transfers[i];
+    bool both = (transfer->send_position == 0) == (transfer->recv_position == 0);
+    right = right && both && transfer->send_number == transfer->recv_number;
+  }
+  if (right) return MOTET_OK;
+  /* Which post is the first to be wrong. */
   for (int32_t rank = 0; rank < p->ranks; rank++) {
     for (int64_t i = p->rank_begin[rank]; i < p->rank_begin[rank + 1]; i++) {
       if (p->instructions[i].kind != MOTET_SEND && p->instructions[i].kind != MOTET_RECV) continue;

@@ -181,8 +181,8 @@ motet_status mt_verify_completeness(mt_verifier *verifier) {
   motet_status status = note_carried(verifier);
   if (status == MOTET_OK) status = note_lists(verifier, holds);
   if (status != MOTET_OK) return status;
-  for (int32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
-    for (int32_t stage = 0; stage < p->stage_count; stage++) {
+  for (int32_t stage = 0; stage < p->stage_count; stage++) {
+    for (int32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
       if (!is_required(verifier, stage, microbatch)) continue;
       status = check_cell(verifier, stage, microbatch);
       if (status != MOTET_OK) return status;

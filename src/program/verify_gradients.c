@@ -132,6 +132,13 @@ motet_status mt_walk_collective(mt_walk *walk, const motet_instruction *instruct
   mt_verifier *verifier = walk->verifier;
   const motet_program *p = verifier->program;
   const motet_buffer *buffer = &p->buffers[instruction->buffer];
+  bool tied = buffer->kind == MOTET_BUFFER_TIED_GRADIENT;
+  if (buffer->kind == MOTET_BUFFER_ACTIVATION || buffer->kind == MOTET_BUFFER_GRADIENT)
+    MT_WALK_REFUSE(walk, -1, "%s of buffer %d, an activation's: must be of weight gradients or weights",
+                   motet_instruction_name(instruction->kind), instruction->buffer);
+  if (!tied && instruction->stage != -1 && instruction->stage != buffer->stage)
+    MT_WALK_REFUSE(walk, -1, "%s for stage %d: its buffer is of stage %d",
+                   motet_instruction_name(instruction->kind), instruction->stage, buffer->stage);
   if (!mt_verify_member(p, instruction->peer, walk->rank))
     mt_verify_refuse(verifier, MT_RULE_COLLECTIVES, walk->rank, walk->position, -1,
                      "%s over group %d, of which rank %d is no member", motet_instruction_name(instruction->kind),

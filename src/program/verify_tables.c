@@ -159,7 +159,11 @@ static motet_status check_buffers(mt_verifier *verifier) {
   for (int32_t i = 0; i < (int32_t)p->buffer_count; i++) {
     const motet_buffer *buffer = &p->buffers[i];
     if (buffer->bytes < 0) REFUSE_ENTRY("buffers", i, "bytes must not be negative");
-    if (!in_range(buffer->range, p->range_count)) REFUSE_ENTRY("buffers", i, "range %d", buffer->range);
+    if (!in_range(buffer->range, p->range_count))
+      REFUSE_ENTRY("buffers", i, "range %d must be below %d", buffer->range, p->range_count);
+    if (buffer->range != 0)
+      return mt_error_set(verifier->error, MOTET_ERROR_UNSUPPORTED,
+                          "buffers[%d] is of a token range: only whole microbatches (range 0) can be verified", i);
     switch (buffer->kind) {
     case MOTET_BUFFER_ACTIVATION:
     case MOTET_BUFFER_GRADIENT:
@@ -239,24 +243,13 @@ static const char *instruction_fault(const motet_program *p, const motet_instruc
     return "its microbatch does not exist";
   if ((uses & GROUP) != 0 && !in_range(instruction->peer, p->group_count)) return "its group does not exist";
   if (!in_range(instruction->range, p->range_count)) return "its token range does not exist";
-  if ((uses & (TRANSFER | COLLECTIVE)) == 0) return NULL;
-  if (!in_range(instruction->buffer, p->buffer_count)) return "its buffer does not exist";
-  const motet_buffer *buffer = &p->buffers[instruction->buffer];
-  bool travels = buffer->kind == MOTET_BUFFER_ACTIVATION || buffer->kind == MOTET_BUFFER_GRADIENT;
-  if ((uses & COLLECTIVE) != 0) {
-    if (travels) return "a collective takes weight gradients or parameters, and its buffer is an activation's";
-    bool tied = buffer->kind == MOTET_BUFFER_TIED_GRADIENT;
-    if (!tied && instruction->stage != -1 && instruction->stage != buffer->stage)
-      return "its stage is not the one whose weights its buffer holds";
-    return NULL;
-  }
-  if (!in_range(instruction->peer, p->ranks)) return "its peer is no rank";
-  if (!travels) return "a transfer takes an activation or its gradient, and its buffer is neither";
-  if (instruction->stage != buffer->stage || instruction->microbatch != buffer->microbatch)
-    return "its stage and microbatch are not those of its buffer";
+  if ((uses & (TRANSFER | COLLECTIVE)) != 0 && !in_range(instruction->buffer, p->buffer_count))
+    return "its buffer does not exist";
+  if ((uses & TRANSFER) != 0 && !in_range(instruction->peer, p->ranks)) return "its peer is no rank";
   return NULL;
 }
 
+/* What an instruction and its buffer must say alike is checked where the walk reads the buffer. */
 static motet_status check_lists(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
   for (int32_t rank = 0; rank < p->ranks; rank++) {
@@ -267,10 +260,7 @@ static motet_status check_lists(mt_verifier *verifier) {
       if (fault != NULL)
         return mt_verify_refuse(verifier, MT_RULE_DATA_FLOW, rank, position, -1, "rank %d, instruction %lld: %s",
                                 rank, (long long)position, fault);
-      bool piece = instruction->range != 0 ||
-                   (instruction->buffer >= 0 && instruction->kind >= MOTET_SEND &&
-                    instruction->kind <= MOTET_ALL_REDUCE && p->buffers[instruction->buffer].range != 0);
-      if (piece) {
+      if (instruction->range != 0) {
         mt_error_set(verifier->error, MOTET_ERROR_UNSUPPORTED,
                      "rank %d, instruction %lld is of a token range: only whole microbatches (range 0) can be "
                      "verified",

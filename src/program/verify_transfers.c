@@ -3,46 +3,68 @@
 #include "program/verify_walk.h"
 
 #define STAGE(stage) MT_VERIFY_STAGE(walk->verifier, (stage))
+#define NAME motet_instruction_name(instruction->kind)
 #define REFUSE_CHANNEL(...)                                                                                        \
   mt_verify_refuse(walk->verifier, MT_RULE_CHANNELS, walk->rank, walk->position, instruction->microbatch,          \
                    __VA_ARGS__)
 
 /* Where a buffer's data are made and where they are read. */
 typedef struct route {
-  int32_t edge, from, to; /* the edge and its stages */
+  int32_t edge, from; /* the edge and its producing stage */
   bool gradient;
   int32_t source, destination; /* ranks */
   int32_t shift;               /* of its bits in the edge's flags */
 } route;
 
-static motet_status find_route(mt_walk *walk, const motet_instruction *instruction, route *found) {
+/* Looks up between which ranks a buffer travels, and whether it must. */
+static motet_status look_up_ranks(mt_walk *walk, const motet_instruction *instruction,
+                                  mt_verify_transfer *transfer) {
   const mt_verifier *verifier = walk->verifier;
   const motet_buffer *buffer = &verifier->program->buffers[instruction->buffer];
   int32_t microbatch = buffer->microbatch;
-  motet_program_edge edge = verifier->program->edges[buffer->edge];
   bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
-  const char *name = motet_instruction_name(instruction->kind), *what = gradient ? "gradient" : "activation";
+  const char *what = gradient ? "gradient" : "activation";
+  if (!gradient && buffer->kind != MOTET_BUFFER_ACTIVATION)
+    MT_WALK_REFUSE(walk, instruction->microbatch,
+                   "%s of buffer %d, which is neither an activation nor its gradient", NAME, instruction->buffer);
+  motet_program_edge edge = verifier->program->edges[buffer->edge];
   if (!mt_verify_active(verifier, edge.from, microbatch) || !mt_verify_active(verifier, edge.to, microbatch))
     MT_WALK_REFUSE(walk, microbatch,
                    "%s of the %s from stage %d to %d for microbatch %d, which has no data for both: "
                    "nobody needs it",
-                   name, what, edge.from, edge.to, microbatch);
+                   NAME, what, edge.from, edge.to, microbatch);
   if (gradient && verifier->upstream[edge.from] == 0)
     MT_WALK_REFUSE(walk, microbatch, "%s of the gradient of %s: nothing at or before it trains, so nobody needs it",
-                   name, STAGE(edge.from));
+                   NAME, STAGE(edge.from));
   int32_t from_rank = mt_verify_cell_at(verifier, edge.from, microbatch)->rank;
   int32_t to_rank = mt_verify_cell_at(verifier, edge.to, microbatch)->rank;
   if (from_rank == to_rank && instruction->peer != walk->rank)
     MT_WALK_REFUSE(walk, microbatch,
                    "%s of the %s from stage %d to %d, microbatch %d: both run on rank %d, so it must "
                    "not travel",
-                   name, what, edge.from, edge.to, microbatch, from_rank);
+                   NAME, what, edge.from, edge.to, microbatch, from_rank);
+  transfer->source = 1 + (gradient ? to_rank : from_rank);
+  transfer->destination = 1 + (gradient ? from_rank : to_rank);
+  return MOTET_OK;
+}
+
+static motet_status find_route(mt_walk *walk, const motet_instruction *instruction, route *found) {
+  const mt_verifier *verifier = walk->verifier;
+  const motet_buffer *buffer = &verifier->program->buffers[instruction->buffer];
+  mt_verify_transfer *transfer = &verifier->transfers[instruction->buffer];
+  if (transfer->source == 0) {
+    motet_status status = look_up_ranks(walk, instruction, transfer);
+    if (status != MOTET_OK) return status;
+  }
+  if (instruction->stage != buffer->stage || instruction->microbatch != buffer->microbatch)
+    MT_WALK_REFUSE(walk, instruction->microbatch, "%s of stage %d, microbatch %d: its buffer is of stage %d, %d",
+                   NAME, instruction->stage, instruction->microbatch, buffer->stage, buffer->microbatch);
+  bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
   *found = (route){.edge = buffer->edge,
-                   .from = edge.from,
-                   .to = edge.to,
+                   .from = buffer->stage,
                    .gradient = gradient,
-                   .source = gradient ? to_rank : from_rank,
-                   .destination = gradient ? from_rank : to_rank,
+                   .source = transfer->source - 1,
+                   .destination = transfer->destination - 1,
                    .shift = gradient ? MT_GRADIENT_SHIFT : 0};
   return MOTET_OK;
 }
@@ -92,7 +114,7 @@ motet_status mt_walk_send(mt_walk *walk, const motet_instruction *instruction) {
   route r;
   motet_status status = find_route(walk, instruction, &r);
   if (status != MOTET_OK) return status;
-  int32_t maker = r.gradient ? r.to : r.from;
+  int32_t maker = r.gradient ? verifier->program->edges[r.edge].to : r.from;
   if (r.source != walk->rank)
     MT_WALK_REFUSE(walk, microbatch, "SEND from rank %d of what %s makes: must be sent by rank %d", walk->rank,
                    STAGE(maker), r.source);
@@ -126,7 +148,7 @@ motet_status mt_walk_recv(mt_walk *walk, const motet_instruction *instruction) {
   if (status != MOTET_OK) return status;
   if (r.destination != walk->rank)
     MT_WALK_REFUSE(walk, microbatch, "RECV on rank %d of what %s reads: must be received by rank %d", walk->rank,
-                   STAGE(r.gradient ? r.from : r.to), r.destination);
+                   STAGE(r.gradient ? r.from : verifier->program->edges[r.edge].to), r.destination);
   uint8_t *flags = mt_verify_edge_at(verifier, r.edge, microbatch);
   uint8_t posted = (uint8_t)(MT_POSTED << r.shift);
   if (!check_post(walk, instruction, r.source, posted, flags)) return MOTET_OK;
