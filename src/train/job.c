@@ -125,8 +125,11 @@ static motet_status read_override(reader *state, const char *word, motet_error *
     memcpy(name, word, (size_t)(equals - word));
     name[equals - word] = 0;
     const mt_job_key *key = mt_job_key_find(name);
-    status = key == NULL ? unknown_key(name, error) : mt_job_key_read_text(key, equals + 1, error, state->job);
-    if (status == MOTET_OK) state->given[key - mt_job_keys] = true;
+    bool removed = key != NULL && equals[1] == 0 && mt_job_key_remove(key, state->job);
+    status = key == NULL ? unknown_key(name, error)
+             : removed   ? MOTET_OK
+                         : mt_job_key_read_text(key, equals + 1, error, state->job);
+    if (status == MOTET_OK) state->given[key - mt_job_keys] = !removed;
   }
   if (status != MOTET_OK) mt_error_place(error, "command line", 0);
   return status;

@@ -64,7 +64,8 @@ typedef struct mt_job {
 } mt_job;
 
 /**
- * Reads the job at @p path. @p overrides are words `key=value` that go over the file's. Errors name file, line and
+ * Reads the job at @p path. @p overrides are words `key=value` that go over the file's
+ * (`key=` takes a text or list away). Errors name file, line and
  * key, and say what is accepted there.
  */
 motet_status mt_job_read(const char *path, int override_count, char *const *overrides, motet_error *error,

@@ -262,6 +262,14 @@ motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet
   return status;
 }
 
+bool mt_job_key_remove(const mt_job_key *key, mt_job *job) {
+  void *field = (char *)job + key->offset;
+  if (key->standard != NULL) return false;
+  if (key->kind == MT_JOB_TEXT) memset(field, 0, sizeof(const char *));
+  if (key->kind == MT_JOB_INTEGERS) memset(field, 0, sizeof(mt_job_integers));
+  return key->kind == MT_JOB_TEXT || key->kind == MT_JOB_INTEGERS;
+}
+
 /** A double-quoted YAML scalar. */
 static void print_text(const char *value, mt_text *text) {
   mt_text_append(text, "\"");

@@ -69,7 +69,7 @@ static const char *const schedules[] = {
     "<vision+projector: inline, llm: 1f1b>",
     "<vision+projector: transpose(order=prefix), llm: 1f1b>",
     "<vision+projector: transpose, llm: 1f1b>",
-    "<vision+projector: transpose(owner=round-robin), llm: 1f1b>",
+    "<vision+projector: transpose(owner=round-robin, window=4), llm: 1f1b>",
     "<vision+projector: transpose, llm: gpipe>",
     "<vision+projector: inline, llm: 1f1b(virtual=2)>",
     "<vision+projector: transpose, llm: 1f1b(virtual=2)>",

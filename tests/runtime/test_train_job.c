@@ -72,6 +72,24 @@ static void test_overrides_go_over_the_file(void **state) {
   assert_int_equal(parse(MINIMAL, 1, no_value, &error, &job), MOTET_ERROR_ARGUMENT);
 }
 
+static void test_override_takes_a_text_away(void **state) {
+  (void)state;
+  motet_error error;
+  mt_job *job;
+  char *words[] = {(char *)"profile=", (char *)"model=", (char *)"config=c.json", (char *)"init=random",
+                   (char *)"data.tokenizer=t.json"};
+  assert_int_equal(parse(MINIMAL "profile: p.json\n", 5, words, &error, &job), MOTET_OK);
+  assert_null(job->profile);
+  assert_null(job->model);
+  assert_string_equal(job->config, "c.json");
+  mt_job_destroy(job);
+  char *number[] = {(char *)"train.seed="};
+  assert_int_equal(parse(MINIMAL, 1, number, &error, &job), MOTET_ERROR_PARSE);
+  char *required[] = {(char *)"output_dir="};
+  assert_int_equal(parse(MINIMAL, 1, required, &error, &job), MOTET_ERROR_PARSE);
+  assert_non_null(strstr(error.text, "missing"));
+}
+
 static void test_print_reads_back(void **state) {
   (void)state;
   motet_error error;
@@ -170,13 +188,10 @@ static void test_missing_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_minimal_job_takes_defaults),
-      cmocka_unit_test(test_values_of_every_type),
-      cmocka_unit_test(test_overrides_go_over_the_file),
-      cmocka_unit_test(test_print_reads_back),
-      cmocka_unit_test(test_refusals_name_line_key_and_remedy),
-      cmocka_unit_test(test_damaged_jobs_do_no_harm),
-      cmocka_unit_test(test_missing_file),
+      cmocka_unit_test(test_minimal_job_takes_defaults), cmocka_unit_test(test_values_of_every_type),
+      cmocka_unit_test(test_overrides_go_over_the_file), cmocka_unit_test(test_override_takes_a_text_away),
+      cmocka_unit_test(test_print_reads_back),           cmocka_unit_test(test_refusals_name_line_key_and_remedy),
+      cmocka_unit_test(test_damaged_jobs_do_no_harm),    cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

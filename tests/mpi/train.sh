@@ -1,0 +1,67 @@
+#!/bin/sh
+# motet train: the same losses under every width and schedule, checkpoints that any of them continues, bit for bit on
+# the same plan, and what a run leaves behind.
+set -eu
+. "$(dirname "$0")/../cli/lib.sh"
+cd "$TEST_DATA"
+work=$(dirname "$out")
+case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+
+run() { name=$1; shift; expect 0 train train/job.yaml output_dir="$work/$name" "$@"; }
+column() { python3 -c 'import json,sys
+for line in open(sys.argv[1]): print("%.5g" % json.loads(line)[sys.argv[2]])' "$work/$1/metrics.jsonl" "$2"; }
+
+# One rank is the reference; losses agree to five digits.
+run alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>'
+[ "$(wc -l <"$work/alone/metrics.jsonl")" -eq 6 ] || fail "six steps, six lines"
+for variant in "2 1 4 <vision+projector: transpose, llm: 1f1b>" "2 1 4 <vision+projector: transpose(order=prefix), llm: gpipe>" \
+  "1 2 2 <vision+projector: transpose, llm: 1f1b>" "2 2 2 <vision+projector: inline, llm: 1f1b(virtual=2)>"; do
+  set -- $variant
+  pipeline=$1 data=$2 microbatches=$3
+  shift 3
+  run wide parallel.pipeline="$pipeline" parallel.data="$data" train.microbatches="$microbatches" schedule="$*" train.resume=never
+  [ "$(column alone loss)" = "$(column wide loss)" ] || fail "P=$pipeline D=$data $*: other losses: $(column wide loss)"
+done
+python3 - "$work/alone/metrics.jsonl" <<'PYTHON' || fail "metrics.jsonl lacks a field, or the loss does not fall"
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+for line in lines:
+    for key in "step loss learning_rate gradient_norm tokens step_seconds mfu idle_share memory_bytes digest".split():
+        line[key]
+assert lines[-1]["loss"] < lines[0]["loss"] - 0.5
+PYTHON
+
+# Stopped after three steps and continued: the same bits as in one go.
+run whole train.steps=6 train.save_every=3
+run parts train.steps=3
+run parts train.steps=6
+grep -q 'resuming from .*step-3' "$out" || fail "it did not resume"
+for file in "$work"/whole/checkpoints/step-6/*.safetensors; do
+  cmp "$file" "$work/parts/checkpoints/step-6/$(basename "$file")" || fail "resuming changed $(basename "$file")"
+done
+[ "$(column parts step | tr '\n' ' ')" = "1 2 3 4 5 6 " ] || fail "metrics of a resumed run: $(column parts step)"
+
+# Another width and schedule go on from there, with the same losses.
+run whole train.steps=8
+cp -r "$work/parts" "$work/narrow"
+run narrow train.steps=8 parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>'
+[ "$(column whole loss)" = "$(column narrow loss)" ] || fail "another width goes on differently: $(column narrow loss)"
+
+# A checkpoint is a model: training starts from it, and only the newest two are kept.
+run kept train.save_every=1
+[ "$(ls "$work/kept/checkpoints" | tr '\n' ' ')" = "step-5 step-6 " ] || fail "kept: $(ls "$work/kept/checkpoints")"
+run fine config= init=pretrained data.tokenizer= model="$work/kept/checkpoints/step-6" train.steps=1
+
+# A damaged newest checkpoint is passed over.
+truncate -s -1 "$work"/kept/checkpoints/step-6/model-00001-of-00002.safetensors
+run kept train.steps=7
+grep -q 'resuming from .*step-5' "$out" || fail "the damaged checkpoint was not passed over"
+
+# Evaluation, profile, comparison.
+run evaluated train.eval_every=3 train.eval_batches=2
+[ "$(wc -l <"$work/evaluated/evaluation.jsonl")" -eq 2 ] || fail "two evaluations, two lines"
+expect 0 profile train/job.yaml -o "$work/profile.json"
+run profiled profile="$work/profile.json" train.steps=10
+expect 0 compare "$work/profiled" --json
+[ "$(field steps <"$out")" -eq 7 ] || fail "ten steps less three to warm up"
+[ -s "$work/profiled/timeline/step-10.trace.json" ] || fail "no timeline"
