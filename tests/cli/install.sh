@@ -23,3 +23,7 @@ for library in "$libraries"/libmotet.so; do
   hidden=$(nm -D --defined-only "$library" | awk '$3 !~ /^motet_/ { print $3 }')
   [ -z "$hidden" ] || fail "libmotet.so shows $hidden"
 done
+for file in share/man/man1/motet-plan.1 share/bash-completion/completions/motet share/zsh/site-functions/_motet \
+  share/fish/vendor_completions.d/motet.fish; do
+  [ -s "$prefix/$file" ] || fail "$file is not installed"
+done
