@@ -32,7 +32,8 @@ static void round_robin(const mt_pack_problem *problem, mt_pack_state *state) {
 
 bool mt_pack_solve_bfd_dp(mt_pack_solver *solver, mt_pack_state *state) {
   const mt_pack_problem *problem = &solver->problem;
-  mt_pack_best_fit(problem, solver->by_tokens, state);
+  mt_pack_work work = {0};
+  mt_pack_best_fit(problem, solver->by_tokens, &solver->scratch, &work, state);
   if (state->ranks_used > problem->ranks) return false;
   if (solver->table_arena == NULL) solver->table_arena = mt_arena_create();
   if (solver->table_arena == NULL) return false;

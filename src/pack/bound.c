@@ -16,7 +16,7 @@ bool mt_pack_bound_scratch_create(mt_arena *arena, const mt_pack_table *table, i
          scratch->best != NULL;
 }
 
-static double floor_of(const mt_pack_problem *problem, int32_t sequence) {
+double mt_pack_floor(const mt_pack_problem *problem, int32_t sequence) {
   double least = INFINITY;
   for (int32_t i = problem->least[sequence]; i < problem->table->count; i++) {
     double seconds =
@@ -36,10 +36,10 @@ static double total_work(const mt_pack_problem *problem) {
  * than it has no larger floor. */
 static double largest_floor(const mt_pack_problem *problem) {
   int32_t giant = problem->order[0];
-  double largest = floor_of(problem, giant);
+  double largest = mt_pack_floor(problem, giant);
   for (int32_t k = 0; k < problem->count; k++) {
     if (problem->tokens[k] <= problem->tokens[giant] && problem->area[k] <= problem->area[giant]) continue;
-    double seconds = floor_of(problem, k);
+    double seconds = mt_pack_floor(problem, k);
     if (seconds > largest) largest = seconds;
   }
   return largest;
@@ -226,15 +226,36 @@ double mt_pack_bound(const mt_pack_problem *problem, const int32_t *by_tokens, d
   return low < value ? low * (1 - SAFETY) : value;
 }
 
-double mt_pack_bound_barriers(const mt_pack_problem *problem, mt_pack_bound_scratch *scratch) {
+/* Most work that fits beside the sequence into the memory of one microbatch: densest first, the last one in part.
+ */
+static double most_work_beside(const mt_pack_problem *problem, const int32_t *by_density, int32_t sequence) {
+  int64_t left = problem->memory_tokens * problem->ranks - problem->tokens[sequence];
+  double work = 0;
+  for (int32_t i = 0; i < problem->count && left > 0; i++) {
+    int32_t k = by_density[i];
+    if (k == sequence) continue;
+    if (problem->tokens[k] > left) return work + problem->work[k] * (double)left / (double)problem->tokens[k];
+    work += problem->work[k];
+    left -= problem->tokens[k];
+  }
+  return work;
+}
+
+double mt_pack_bound_barriers(const mt_pack_problem *problem, const int32_t *by_density,
+                              mt_pack_bound_scratch *scratch) {
   if (problem->count == 0) return 0;
   int64_t tokens = 0, whole = problem->memory_tokens * problem->ranks;
   for (int32_t k = 0; k < problem->count; k++) tokens += problem->tokens[k];
   double microbatches = (double)(tokens / whole + (tokens % whole != 0)), fixed = problem->table->fixed;
-  double work = total_work(problem) + threshold_extra(problem, INFINITY, scratch);
-  double plain = microbatches * fixed + work / problem->ranks;
+  double work = total_work(problem);
+  double plain = microbatches * fixed + (work + threshold_extra(problem, INFINITY, scratch)) / problem->ranks;
+  int32_t giant = problem->order[0];
+  double elsewhere = work - problem->work[giant] - most_work_beside(problem, by_density, giant) - SAFETY * work;
+  double with_giant = mt_pack_floor(problem, giant) + (microbatches - 1) * fixed;
+  if (elsewhere > 0) with_giant += elsewhere / problem->ranks;
   double largest = largest_floor(problem) + (microbatches - 1) * fixed;
-  return (plain > largest ? plain : largest) * (1 - SAFETY);
+  double best = plain > largest ? plain : largest;
+  return (best > with_giant ? best : with_giant) * (1 - SAFETY);
 }
 
 double mt_pack_bound_global(const mt_pack_problem *problem, double value, mt_pack_bound_scratch *scratch) {

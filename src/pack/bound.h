@@ -23,11 +23,16 @@ bool mt_pack_bound_scratch_create(mt_arena *arena, const mt_pack_table *table, i
 double mt_pack_bound(const mt_pack_problem *problem, const int32_t *by_tokens, double value,
                      mt_pack_bound_scratch *scratch, mt_pack_work *work);
 
+/** Least seconds of a sequence alone, at any degree that its memory allows. */
+double mt_pack_floor(const mt_pack_problem *problem, int32_t sequence);
+
 /** The plain bound and the floors alone, O(count * rows). */
 double mt_pack_bound_plain(const mt_pack_problem *problem);
 
-/** Any number of microbatches with barriers, each of at most ranks * memory tokens. */
-double mt_pack_bound_barriers(const mt_pack_problem *problem, mt_pack_bound_scratch *scratch);
+/** Any number of microbatches with barriers, each of at most ranks * memory tokens.
+ * @param by_density [count] sequences by work per token, descending */
+double mt_pack_bound_barriers(const mt_pack_problem *problem, const int32_t *by_density,
+                              mt_pack_bound_scratch *scratch);
 
 /** No barriers: groups anywhere on the ranks' timelines, each within its memory. */
 double mt_pack_bound_global(const mt_pack_problem *problem, double value, mt_pack_bound_scratch *scratch);

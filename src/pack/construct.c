@@ -126,7 +126,7 @@ static bool place_rest(const mt_pack_problem *problem, double target, mt_pack_sc
       }
       int32_t group = heap[0];
       int64_t tokens = state->tokens[group] + problem->tokens[sequence];
-      work->done += 2;
+      work->done += 4;
       if (mt_pack_fits(problem, state->degree[group], tokens) &&
           mt_pack_group_seconds(problem, state->degree[group], tokens,
                                 state->area[group] + problem->area[sequence]) <= target) {
@@ -181,21 +181,73 @@ double mt_pack_target(const mt_pack_problem *problem, double low, double high, m
   return high;
 }
 
-void mt_pack_best_fit(const mt_pack_problem *problem, const int32_t *by_tokens, mt_pack_state *state) {
-  mt_pack_state_clear(state, problem->count);
-  const mt_pack_row *rows = problem->table->rows;
-  for (int32_t i = 0; i < problem->count; i++) {
-    int32_t sequence = by_tokens[i], chosen = -1;
-    int64_t least_left = INT64_MAX;
-    for (int32_t g = 0; g < state->groups; g++) {
-      int64_t left =
-          problem->memory_tokens * rows[state->degree[g]].degree - state->tokens[g] - problem->tokens[sequence];
-      if (left >= 0 && left < least_left) {
-        least_left = left;
-        chosen = g;
-      }
+/* Groups by the tokens that they may still take: eight classes a power of two, doubly linked. */
+enum { CLASSES = 64 * 8 };
+typedef struct shelf {
+  int32_t head[CLASSES];
+  int32_t *next, *previous; /* [groups] */
+  const mt_pack_problem *problem;
+  mt_pack_state *state;
+} shelf;
+
+static int32_t class_of(int64_t left) {
+  if (left < 8) return (int32_t)left;
+  int32_t exponent = 63 - __builtin_clzll((unsigned long long)left);
+  return exponent * 8 + (int32_t)((left >> (exponent - 3)) & 7);
+}
+
+static int64_t left_in(const shelf *on, int32_t group) {
+  return on->problem->memory_tokens * on->problem->table->rows[on->state->degree[group]].degree -
+         on->state->tokens[group];
+}
+
+static void put_back(shelf *on, int32_t group) {
+  int32_t *head = &on->head[class_of(left_in(on, group))];
+  on->next[group] = *head;
+  on->previous[group] = -1;
+  if (*head >= 0) on->previous[*head] = group;
+  *head = group;
+}
+
+static void take_out(shelf *on, int32_t group) {
+  if (on->next[group] >= 0) on->previous[on->next[group]] = on->previous[group];
+  if (on->previous[group] >= 0)
+    on->next[on->previous[group]] = on->next[group];
+  else
+    on->head[class_of(left_in(on, group))] = on->next[group];
+}
+
+/* The group of least room that takes the tokens; ties to the lower; -1: none. Only the first class may hold groups
+ * with too little room. */
+static int32_t tightest(const shelf *on, int64_t tokens, mt_pack_work *work) {
+  for (int32_t class = class_of(tokens); class < CLASSES; class ++) {
+    int32_t chosen = -1;
+    int64_t least = INT64_MAX;
+    for (int32_t group = on->head[class]; group >= 0; group = on->next[group]) {
+      int64_t left = left_in(on, group);
+      work->done++;
+      if (left < tokens || left > least || (left == least && group > chosen)) continue;
+      least = left;
+      chosen = group;
     }
-    if (chosen < 0) chosen = mt_pack_state_open(state, problem, problem->least[sequence]);
-    mt_pack_state_insert(state, problem, sequence, chosen);
+    if (chosen >= 0) return chosen;
   }
+  return -1;
+}
+
+void mt_pack_best_fit(const mt_pack_problem *problem, const int32_t *by_tokens, mt_pack_scratch *scratch,
+                      mt_pack_work *work, mt_pack_state *state) {
+  shelf on = {.next = scratch->heap, .previous = scratch->least, .problem = problem, .state = state};
+  for (int32_t i = 0; i < CLASSES; i++) on.head[i] = -1;
+  mt_pack_state_clear(state, problem->count);
+  for (int32_t i = 0; i < problem->count; i++) {
+    int32_t sequence = by_tokens[i], group = tightest(&on, problem->tokens[sequence], work);
+    if (group >= 0)
+      take_out(&on, group);
+    else
+      group = mt_pack_state_open(state, problem, problem->least[sequence]);
+    mt_pack_state_insert(state, problem, sequence, group);
+    put_back(&on, group);
+  }
+  work->done += CLASSES / 4 + 2 * (int64_t)problem->count;
 }

@@ -18,12 +18,9 @@ typedef struct search {
 
 static void find_extremes(search *at) {
   const mt_pack_state *state = at->state;
-  at->slowest = at->fastest = 0;
-  for (int32_t g = 1; g < state->groups; g++) {
-    if (state->seconds[g] > state->seconds[at->slowest]) at->slowest = g;
-    if (state->seconds[g] < state->seconds[at->fastest]) at->fastest = g;
-  }
-  at->work->done += state->groups / 4;
+  at->slowest = state->slowest[1];
+  at->fastest = state->fastest[1];
+  at->work->done++;
   at->ceiling = state->groups > 0 ? state->seconds[at->slowest] * (1 - LEAST_GAIN) : 0;
 }
 
@@ -224,18 +221,25 @@ static bool try_split(search *at) {
   return true;
 }
 
+/* One step, or exact degrees for the grouping as it is; false if neither helps. */
+static bool take_step(search *at, mt_pack_scratch *scratch) {
+  mt_pack_state *state = at->state;
+  if (try_degree(at) || try_move(at) || try_swap(at) || try_merge(at) || try_split(at)) return true;
+  if (at->work->done >= at->work->limit) return true;
+  mt_pack_state_allocate(state, at->problem, scratch);
+  at->work->done += 4 * (int64_t)state->groups + at->problem->ranks;
+  return state->seconds[state->slowest[1]] < at->ceiling;
+}
+
 bool mt_pack_improve(const mt_pack_problem *problem, double bound, mt_pack_scratch *scratch, mt_pack_work *work,
                      mt_pack_state *state) {
   search at = {.problem = problem, .rows = problem->table->rows, .state = state, .work = work};
-  while (work->done < work->limit) {
+  bool settled = state->groups == 0;
+  mt_pack_state_watch(state);
+  while (!settled && work->done < work->limit) {
     find_extremes(&at);
-    if (state->groups == 0 || state->seconds[at.slowest] <= bound) return true;
-    if (try_degree(&at) || try_move(&at) || try_swap(&at) || try_merge(&at) || try_split(&at)) continue;
-    double before = state->seconds[at.slowest];
-    if (work->done >= work->limit) return false;
-    mt_pack_state_allocate(state, problem, scratch);
-    work->done += 4 * (int64_t)state->groups + problem->ranks;
-    if (mt_pack_state_value(state) >= before * (1 - LEAST_GAIN)) return true;
+    settled = state->seconds[at.slowest] <= bound || !take_step(&at, scratch);
   }
-  return false;
+  mt_pack_state_unwatch(state);
+  return settled;
 }

@@ -117,6 +117,10 @@ static motet_status reserve(motet_packer *packer, int32_t count, motet_error *er
   mt_arena *arena = packer->batch_arena;
   packer->members = MT_ARENA_NEW(arena, int32_t, capacity);
   packer->spare = MT_ARENA_NEW(arena, int32_t, capacity);
+  packer->microbatch_of = MT_ARENA_NEW(arena, int32_t, capacity);
+  packer->floors = MT_ARENA_NEW(arena, double, capacity);
+  packer->cut_work = MT_ARENA_NEW(arena, double, capacity);
+  packer->cut_tokens = MT_ARENA_NEW(arena, int64_t, capacity);
   packer->is_deferred = MT_ARENA_NEW(arena, bool, capacity);
   packer->keys = MT_ARENA_NEW(arena, double, capacity);
   packer->group_order = MT_ARENA_NEW(arena, int32_t, capacity);
@@ -124,9 +128,11 @@ static motet_status reserve(motet_packer *packer, int32_t count, motet_error *er
   packer->sorted = MT_ARENA_NEW(arena, int32_t, capacity);
   packer->group_first = MT_ARENA_NEW(arena, int64_t, capacity);
   packer->group_copy = MT_ARENA_NEW(arena, motet_pack_group, capacity);
-  bool made = packer->members != NULL && packer->spare != NULL && packer->is_deferred != NULL &&
-              packer->keys != NULL && packer->group_order != NULL && packer->group_degree != NULL &&
-              packer->sorted != NULL && packer->group_first != NULL && packer->group_copy != NULL;
+  bool made = packer->members != NULL && packer->spare != NULL && packer->microbatch_of != NULL &&
+              packer->cut_work != NULL && packer->cut_tokens != NULL && packer->floors != NULL &&
+              packer->is_deferred != NULL && packer->keys != NULL && packer->group_order != NULL &&
+              packer->group_degree != NULL && packer->sorted != NULL && packer->group_first != NULL &&
+              packer->group_copy != NULL;
   made = made && mt_pack_solver_create(arena, &packer->table, packer->options.ranks, packer->options.memory_tokens,
                                        capacity, &packer->solver);
   if (packer->options.group_budget > 0)
@@ -167,15 +173,9 @@ static mt_pack_work work_for(const motet_packer *packer, double share) {
   return (mt_pack_work){0, (int64_t)(packer->options.deadline_ms * share * TRIALS_PER_MS)};
 }
 
-static int by_value(const void *a, const void *b) {
-  int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-  return (x > y) - (x < y);
-}
-
-/* Plans `members` as one microbatch; `*fits` is false, and nothing is added, if the planner cannot. */
-static motet_status plan_microbatch(motet_packer *packer, const motet_pack_sequence *sequences,
-                                    const int32_t *members, int32_t count, double share, motet_error *error,
-                                    bool *fits) {
+motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequence *sequences,
+                                     const int32_t *members, int32_t count, double share, motet_error *error,
+                                     bool *fits) {
   mt_pack_solution solution;
   mt_pack_placing placing;
   mt_pack_work work = work_for(packer, share);
@@ -220,92 +220,10 @@ static motet_status plan_or_defer(motet_packer *packer, const motet_pack_sequenc
   }
   for (int32_t drop = 1; kept > 0; drop *= 2) {
     bool fits;
-    motet_status status = plan_microbatch(packer, sequences, members, kept, share, error, &fits);
+    motet_status status = mt_pack_plan_microbatch(packer, sequences, members, kept, share, error, &fits);
     if (status != MOTET_OK || fits) return status;
     for (int32_t i = 0; i < drop && kept > 0; i++) packer->is_deferred[members[--kept]] = true;
   }
-  return MOTET_OK;
-}
-
-static void forget_microbatches(motet_packer *packer) {
-  packer->microbatches.count = packer->groups.count = packer->ranks.count = packer->sequences.count = 0;
-  packer->plan.distinct_groups = 0;
-  packer->plan.seconds_lost_to_budget = 0;
-}
-
-/* Cuts the sequences, by work, into `microbatches` runs of about equal memory. False if more are needed. */
-static motet_status plan_cut(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
-                             int64_t tokens, int32_t microbatches, motet_error *error, bool *fits) {
-  int64_t whole = packer->options.memory_tokens * packer->options.ranks;
-  forget_microbatches(packer);
-  *fits = true;
-  int32_t begin = 0;
-  for (int32_t m = 0; m < microbatches && begin < count; m++) {
-    int64_t fair = tokens / (microbatches - m) + (tokens % (microbatches - m) != 0), taken = 0;
-    int32_t end = begin;
-    while (end < count) {
-      int64_t next = sequences[packer->members[end]].tokens;
-      bool last = m + 1 == microbatches;
-      if (taken + next > whole || (!last && end > begin && taken + next / 2 > fair)) break;
-      taken += next;
-      end++;
-    }
-    if (end == begin) break;
-    int32_t *members = packer->spare;
-    memcpy(members, packer->members + begin, (size_t)(end - begin) * sizeof *members);
-    qsort(members, (size_t)(end - begin), sizeof *members, by_value);
-    motet_status status = plan_microbatch(packer, sequences, members, end - begin, 1.0 / microbatches, error, fits);
-    if (status != MOTET_OK || !*fits) return status;
-    tokens -= taken;
-    begin = end;
-  }
-  *fits = begin == count;
-  return MOTET_OK;
-}
-
-static double sum_of_values(const motet_packer *packer) {
-  double value = 0;
-  for (size_t m = 0; m < packer->microbatches.count; m++) value += packer->microbatches.data[m].value;
-  return value;
-}
-
-/* As few microbatches as memory and the planner allow; one or two more where that is faster. */
-static motet_status plan_auto(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
-                              motet_error *error) {
-  enum { MORE_MAX = 2 };
-  int64_t whole = packer->options.memory_tokens * packer->options.ranks, tokens = 0;
-  for (int32_t k = 0; k < count; k++) {
-    tokens += sequences[k].tokens;
-    packer->members[k] = k;
-  }
-  mt_pack_solver_load(&packer->solver, sequences, packer->members, count);
-  memcpy(packer->members, packer->solver.order, (size_t)count * sizeof *packer->members);
-  double bound = mt_pack_bound_barriers(&packer->solver.problem, &packer->solver.bound_scratch), best = INFINITY;
-  int32_t microbatches = (int32_t)((tokens + whole - 1) / whole), chosen = 0, more = 0;
-  for (; microbatches <= count && more <= MORE_MAX; microbatches++) {
-    bool fits;
-    motet_status status = plan_cut(packer, sequences, count, tokens, microbatches, error, &fits);
-    if (status != MOTET_OK) return status;
-    if (chosen > 0) more++;
-    if (!fits) continue;
-    double value = sum_of_values(packer);
-    if (chosen > 0 && value >= best) break;
-    best = value;
-    if (chosen == 0) more++;
-    chosen = microbatches;
-  }
-  if (chosen == 0) {
-    mt_error_set(error, MOTET_ERROR_ILLEGAL, "the planner %s places some sequence in no microbatch, not even alone",
-                 motet_pack_planner_name(packer->options.planner));
-    mt_error_rule(error, "memory", -1, -1, -1);
-    return MOTET_ERROR_ILLEGAL;
-  }
-  if (chosen != microbatches || packer->microbatches.count == 0) {
-    bool fits;
-    motet_status status = plan_cut(packer, sequences, count, tokens, chosen, error, &fits);
-    if (status != MOTET_OK) return status;
-  }
-  packer->plan.lower_bound = bound;
   return MOTET_OK;
 }
 
@@ -341,7 +259,7 @@ static motet_status plan_batches(motet_packer *packer, const motet_pack_sequence
 static motet_status finish(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
                            motet_error *error) {
   motet_pack_plan *plan = &packer->plan;
-  plan->value = sum_of_values(packer);
+  plan->value = mt_pack_sum_of_values(packer);
   if (plan->lower_bound > plan->value) plan->lower_bound = plan->value;
   for (int32_t k = 0; k < count; k++) {
     if (packer->is_deferred[k] && !MT_ARRAY_PUSH(&packer->deferred, k))
@@ -380,14 +298,14 @@ motet_status motet_packer_plan(motet_packer *packer, const motet_pack_sequence *
   if (status == MOTET_OK) status = reserve(packer, count, error);
   if (status != MOTET_OK) return status;
   packer->plan = (motet_pack_plan){.stop = MOTET_PACK_STOP_BOUND};
-  forget_microbatches(packer);
+  mt_pack_forget_microbatches(packer);
   packer->deferred.count = 0;
   if (count > 0) memset(packer->is_deferred, 0, (size_t)count * sizeof *packer->is_deferred);
   if (count > 0) {
     if (packer->options.scope == MOTET_PACK_GLOBAL)
       status = plan_global(packer, sequences, count, error);
     else if (packer->options.batch == MOTET_PACK_AUTO)
-      status = plan_auto(packer, sequences, count, error);
+      status = mt_pack_plan_auto(packer, sequences, count, error);
     else
       status = plan_batches(packer, sequences, count, error);
   }

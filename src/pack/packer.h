@@ -20,6 +20,10 @@ struct motet_packer {
   mt_pack_solver solver, base_solver;
   mt_pack_timeline timeline;
   int32_t *members, *spare;                     /* [capacity] */
+  int32_t *microbatch_of;                       /* [capacity] of each sequence, where the planner cuts the batch */
+  double *floors;                               /* [capacity] least seconds of each sequence at any degree */
+  double *cut_work;                             /* [capacity] of each microbatch */
+  int64_t *cut_tokens;                          /* [capacity] */
   bool *is_deferred;                            /* [capacity] */
   double *keys;                                 /* [capacity] */
   int32_t *group_order, *group_degree, *sorted; /* [capacity] */
@@ -41,6 +45,20 @@ struct motet_packer {
   MT_ARRAY(unsigned char) canonical; /* what the digest is taken of */
   motet_pack_plan plan;
 };
+
+/** Plans @p members as one microbatch with this share of the effort; `*fits` is false, and nothing is added, if the
+ * planner cannot. */
+motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequence *sequences,
+                                     const int32_t *members, int32_t count, double share, motet_error *error,
+                                     bool *fits);
+
+/** Cuts the batch into as few microbatches as memory asks for, or some more where that is faster, and plans them.
+ */
+motet_status mt_pack_plan_auto(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
+                               motet_error *error);
+
+void mt_pack_forget_microbatches(motet_packer *packer);
+double mt_pack_sum_of_values(const motet_packer *packer);
 
 /** Fills parts, slices, cumulative lengths and loss weights from the groups. */
 motet_status mt_pack_slice_all(motet_packer *packer, const motet_pack_sequence *sequences, motet_error *error);

@@ -21,13 +21,20 @@ typedef struct mt_pack_work {
 bool mt_pack_construct(const mt_pack_problem *problem, double target, int32_t width_index, mt_pack_scratch *scratch,
                        mt_pack_work *work, mt_pack_state *state);
 
+/** A grouping for batches that nearly fill the memory: groups of the degree at @p width_index (and what longer
+ * sequences need), dealt by tokens, then repaired and merged until all are within their memory. False if that
+ * fails. */
+bool mt_pack_construct_tight(const mt_pack_problem *problem, const int32_t *by_tokens, int32_t width_index,
+                             mt_pack_scratch *scratch, mt_pack_work *work, mt_pack_state *state);
+
 /** The least target at which the wide sequences' ranks and the others' work fit the ranks, by bisection. */
 double mt_pack_target(const mt_pack_problem *problem, double low, double high, mt_pack_work *work,
                       mt_pack_state *state);
 
 /** Published packing: by tokens, descending, into the bin of least remaining memory, or a new one. Opens groups of
  * least degree without regard to the number of ranks. */
-void mt_pack_best_fit(const mt_pack_problem *problem, const int32_t *by_tokens, mt_pack_state *state);
+void mt_pack_best_fit(const mt_pack_problem *problem, const int32_t *by_tokens, mt_pack_scratch *scratch,
+                      mt_pack_work *work, mt_pack_state *state);
 
 /** Lowers the slowest group's time by changes of degree, moves, swaps, merges and splits until none helps or the
  * work is used up; true in the first case. @p bound: stop when reached. */

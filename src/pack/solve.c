@@ -2,6 +2,9 @@
 
 #include <math.h>
 
+enum { ENUMERATE_RANKS_MAX = 512 };
+static const double TIGHT_SHARE = 0.8;
+
 bool mt_pack_solver_create(mt_arena *arena, const mt_pack_table *table, int32_t ranks, int64_t memory_tokens,
                            int32_t capacity, mt_pack_solver *solver) {
   *solver = (mt_pack_solver){.capacity = capacity,
@@ -54,8 +57,7 @@ void mt_pack_solver_load(mt_pack_solver *solver, const motet_pack_sequence *sequ
 /* Best fit decreasing, degrees by the heap: equal to the published dynamic program's value. False if it needs more
  * ranks than there are. */
 static bool best_fit(mt_pack_solver *solver, mt_pack_work *work, mt_pack_state *state) {
-  mt_pack_best_fit(&solver->problem, solver->by_tokens, state);
-  work->done += (int64_t)solver->problem.count * state->groups / 4;
+  mt_pack_best_fit(&solver->problem, solver->by_tokens, &solver->scratch, work, state);
   return mt_pack_state_allocate(state, &solver->problem, &solver->scratch);
 }
 
@@ -87,37 +89,49 @@ static double loose_value(const mt_pack_problem *problem) {
   return sum + widest->fixed + (widest->linear + widest->ring) * (double)tokens + widest->latency;
 }
 
-static void construct_all(mt_pack_solver *solver, mt_pack_work *work, mt_pack_state *best[3], double values[2]) {
+/* Do the sequences fill so much of the memory that packing is the problem? */
+static bool is_tight(const mt_pack_problem *problem) {
+  int64_t tokens = 0;
+  for (int32_t k = 0; k < problem->count; k++) tokens += problem->tokens[k];
+  return (double)tokens > TIGHT_SHARE * (double)problem->memory_tokens * problem->ranks;
+}
+
+/* One width: targets from the least that may do upwards, until a grouping comes out close to its target. */
+static void construct_width(mt_pack_solver *solver, int32_t index, double target, mt_pack_work *work,
+                            mt_pack_state *best[3], double values[2]) {
   static const double stretch[] = {1.0, 1.02, 1.06, 1.2, 2.0};
+  enum { STRETCHES = sizeof stretch / sizeof *stretch };
+  for (size_t i = 0; i < STRETCHES; i++) {
+    if (work->done > work->limit / 2 && values[0] < INFINITY) return;
+    if (!mt_pack_construct(&solver->problem, target * stretch[i], index, &solver->scratch, work, best[2])) continue;
+    double value = mt_pack_state_value(best[2]);
+    keep(best, values);
+    if (i + 1 < STRETCHES && value <= target * stretch[i + 1]) return;
+  }
+}
+
+static void construct_all(mt_pack_solver *solver, mt_pack_work *work, mt_pack_state *best[3], double values[2]) {
   const mt_pack_problem *problem = &solver->problem;
   double low = mt_pack_bound_plain(problem), high = values[0] < INFINITY ? values[0] : loose_value(problem);
   double target = mt_pack_target(problem, low, high, work, best[2]);
+  bool tight = is_tight(problem);
   int32_t last = -1;
   for (int32_t width = 1; width <= problem->ranks; width *= 2) {
     int32_t index = problem->table->index_at_most[width];
     if (index < 0) index = 0;
     if (index == last) continue;
     last = index;
-    for (size_t i = 0; i < sizeof stretch / sizeof *stretch; i++) {
-      if (work->done > work->limit / 2 && values[0] < INFINITY) return;
-      if (!mt_pack_construct(problem, target * stretch[i], index, &solver->scratch, work, best[2])) continue;
-      double value = mt_pack_state_value(best[2]);
+    construct_width(solver, index, target, work, best, values);
+    if (tight && (work->done < work->limit / 2 || values[0] == INFINITY) &&
+        mt_pack_construct_tight(problem, solver->by_tokens, index, &solver->scratch, work, best[2]))
       keep(best, values);
-      if (i + 1 < sizeof stretch / sizeof *stretch && value <= target * stretch[i + 1]) break;
-    }
   }
 }
 
-static bool solve_best(mt_pack_solver *solver, mt_pack_work *work, mt_pack_solution *solution) {
+bool mt_pack_solve_search(mt_pack_solver *solver, mt_pack_work *work, mt_pack_solution *solution) {
   const mt_pack_problem *problem = &solver->problem;
   mt_pack_state *best[3] = {&solver->states[0], &solver->states[1], &solver->states[2]};
   double values[2] = {INFINITY, INFINITY};
-  if (problem->count <= MT_PACK_ENUMERATE_MAX && problem->ranks <= 512) {
-    if (!mt_pack_enumerate(problem, &solver->scratch, best[1], work, best[0])) return false;
-    values[0] = mt_pack_state_value(best[0]);
-    *solution = (mt_pack_solution){best[0], values[0], values[0], MOTET_PACK_STOP_EXHAUSTED};
-    return true;
-  }
   if (best_fit(solver, work, best[2])) keep(best, values);
   construct_all(solver, work, best, values);
   if (values[0] == INFINITY) return false;
@@ -140,6 +154,27 @@ static bool solve_best(mt_pack_solver *solver, mt_pack_work *work, mt_pack_solut
                                             : MOTET_PACK_STOP_WORK;
   *solution = (mt_pack_solution){best[0], values[0], bound < values[0] ? bound : values[0], stop};
   return true;
+}
+
+static bool solve_best(mt_pack_solver *solver, mt_pack_work *work, mt_pack_solution *solution) {
+  const mt_pack_problem *problem = &solver->problem;
+  if (problem->count > MT_PACK_ENUMERATE_MAX || problem->ranks > ENUMERATE_RANKS_MAX)
+    return mt_pack_solve_search(solver, work, solution);
+  mt_pack_state *state = &solver->states[0];
+  if (!mt_pack_enumerate(problem, &solver->scratch, &solver->states[1], work, state)) return false;
+  double value = mt_pack_state_value(state);
+  *solution = (mt_pack_solution){state, value, value, MOTET_PACK_STOP_EXHAUSTED};
+  return true;
+}
+
+double mt_pack_solver_bound_barriers(mt_pack_solver *solver) {
+  int32_t count = solver->problem.count, *by_density = solver->scratch.heap;
+  for (int32_t k = 0; k < count; k++) {
+    by_density[k] = k;
+    solver->keys[k] = solver->work[k] / (double)solver->tokens[k];
+  }
+  mt_pack_sort(solver->keys, count, by_density, solver->spare);
+  return mt_pack_bound_barriers(&solver->problem, by_density, &solver->bound_scratch);
 }
 
 bool mt_pack_solve(mt_pack_solver *solver, motet_pack_planner planner, int32_t static_degree, mt_pack_work *work,

@@ -39,6 +39,12 @@ void mt_pack_solver_load(mt_pack_solver *solver, const motet_pack_sequence *sequ
 bool mt_pack_solve(mt_pack_solver *solver, motet_pack_planner planner, int32_t static_degree, mt_pack_work *work,
                    mt_pack_solution *solution);
 
+/** MOTET_PACK_BEST without the full enumeration of few sequences. */
+bool mt_pack_solve_search(mt_pack_solver *solver, mt_pack_work *work, mt_pack_solution *solution);
+
+/** mt_pack_bound_barriers() of the loaded sequences. */
+double mt_pack_solver_bound_barriers(mt_pack_solver *solver);
+
 /** The planners that do not search (baseline.c); false as above. */
 bool mt_pack_solve_bfd_dp(mt_pack_solver *solver, mt_pack_state *state);
 bool mt_pack_solve_static(mt_pack_solver *solver, int32_t degree, mt_pack_state *state);

@@ -15,10 +15,12 @@ bool mt_pack_state_create(mt_arena *arena, int32_t capacity, mt_pack_state *stat
                            .size = MT_ARENA_NEW(arena, int32_t, capacity),
                            .next = MT_ARENA_NEW(arena, int32_t, capacity),
                            .previous = MT_ARENA_NEW(arena, int32_t, capacity),
-                           .owner = MT_ARENA_NEW(arena, int32_t, capacity)};
-  return state->degree != NULL && state->tokens != NULL && state->area != NULL && state->seconds != NULL &&
-         state->first != NULL && state->size != NULL && state->next != NULL && state->previous != NULL &&
-         state->owner != NULL;
+                           .owner = MT_ARENA_NEW(arena, int32_t, capacity),
+                           .slowest = MT_ARENA_NEW(arena, int32_t, 4 * (size_t)capacity),
+                           .fastest = MT_ARENA_NEW(arena, int32_t, 4 * (size_t)capacity)};
+  return state->slowest != NULL && state->fastest != NULL && state->degree != NULL && state->tokens != NULL &&
+         state->area != NULL && state->seconds != NULL && state->first != NULL && state->size != NULL &&
+         state->next != NULL && state->previous != NULL && state->owner != NULL;
 }
 
 bool mt_pack_scratch_create(mt_arena *arena, int32_t capacity, const mt_pack_table *table,
@@ -55,6 +57,39 @@ void mt_pack_state_copy(mt_pack_state *to, const mt_pack_state *from, int32_t co
   memcpy(to->owner, from->owner, sequences * sizeof *to->owner);
 }
 
+/* The better of two groups: slower (or faster), ties to the lower number. */
+static int32_t winner(const mt_pack_state *state, int32_t a, int32_t b, bool slower) {
+  if (a < 0 || b < 0) return a < 0 ? b : a;
+  double x = state->seconds[a], y = state->seconds[b];
+  if (x > y || x < y) return (x > y) == slower ? a : b;
+  return a < b ? a : b;
+}
+
+static void replay(mt_pack_state *state, int32_t group) {
+  if (state->leaves == 0) return;
+  int32_t node = state->leaves + group;
+  state->slowest[node] = state->fastest[node] = group < state->groups ? group : -1;
+  for (node /= 2; node > 0; node /= 2) {
+    state->slowest[node] = winner(state, state->slowest[2 * node], state->slowest[2 * node + 1], true);
+    state->fastest[node] = winner(state, state->fastest[2 * node], state->fastest[2 * node + 1], false);
+  }
+}
+
+void mt_pack_state_watch(mt_pack_state *state) {
+  /* Splits may open groups: leave room for as many again, as far as there is capacity. */
+  int32_t needed = state->groups < state->capacity / 2 ? 2 * state->groups : state->capacity;
+  for (state->leaves = 1; state->leaves < needed; state->leaves *= 2) {
+  }
+  for (int32_t node = 0; node < state->leaves; node++)
+    state->slowest[state->leaves + node] = state->fastest[state->leaves + node] = node < state->groups ? node : -1;
+  for (int32_t node = state->leaves - 1; node > 0; node--) {
+    state->slowest[node] = winner(state, state->slowest[2 * node], state->slowest[2 * node + 1], true);
+    state->fastest[node] = winner(state, state->fastest[2 * node], state->fastest[2 * node + 1], false);
+  }
+}
+
+void mt_pack_state_unwatch(mt_pack_state *state) { state->leaves = 0; }
+
 int32_t mt_pack_state_open(mt_pack_state *state, const mt_pack_problem *problem, int32_t degree_index) {
   int32_t group = state->groups++;
   state->degree[group] = degree_index;
@@ -63,12 +98,17 @@ int32_t mt_pack_state_open(mt_pack_state *state, const mt_pack_problem *problem,
   state->first[group] = -1;
   state->size[group] = 0;
   state->ranks_used += problem->table->rows[degree_index].degree;
+  if (group >= state->leaves && state->leaves > 0)
+    mt_pack_state_watch(state);
+  else
+    replay(state, group);
   return group;
 }
 
 static void retime(mt_pack_state *state, const mt_pack_problem *problem, int32_t group) {
   state->seconds[group] =
       mt_pack_group_seconds(problem, state->degree[group], state->tokens[group], state->area[group]);
+  replay(state, group);
 }
 
 void mt_pack_state_insert(mt_pack_state *state, const mt_pack_problem *problem, int32_t sequence, int32_t group) {
@@ -110,6 +150,7 @@ void mt_pack_state_set_degree(mt_pack_state *state, const mt_pack_problem *probl
 void mt_pack_state_drop(mt_pack_state *state, const mt_pack_problem *problem, int32_t group) {
   int32_t last = --state->groups;
   state->ranks_used -= problem->table->rows[state->degree[group]].degree;
+  replay(state, last);
   if (group == last) return;
   state->degree[group] = state->degree[last];
   state->tokens[group] = state->tokens[last];
@@ -118,6 +159,7 @@ void mt_pack_state_drop(mt_pack_state *state, const mt_pack_problem *problem, in
   state->first[group] = state->first[last];
   state->size[group] = state->size[last];
   for (int32_t k = state->first[group]; k >= 0; k = state->next[k]) state->owner[k] = group;
+  replay(state, group);
 }
 
 void mt_pack_state_drop_empty(mt_pack_state *state, const mt_pack_problem *problem) {

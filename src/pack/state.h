@@ -31,6 +31,10 @@ typedef struct mt_pack_state {
   int32_t *first;                   /* [groups] list of its sequences; -1: empty */
   int32_t *size;                    /* [groups] */
   int32_t *next, *previous, *owner; /* [sequences]; owner -1: in no group */
+  /* Tournaments over the groups' seconds, kept while leaves > 0: node n has children 2n and 2n + 1, the leaves
+   * start at `leaves`; -1 stands for no group. */
+  int32_t leaves;
+  int32_t *slowest, *fastest; /* [4 * capacity] */
 } mt_pack_state;
 
 /** Scratch of an allocation: see mt_pack_state_allocate(). */
@@ -47,6 +51,11 @@ bool mt_pack_scratch_create(mt_arena *arena, int32_t capacity, const mt_pack_tab
 /** No groups; none of @p count sequences is in one. */
 void mt_pack_state_clear(mt_pack_state *state, int32_t count);
 void mt_pack_state_copy(mt_pack_state *to, const mt_pack_state *from, int32_t count);
+
+/** From here on slowest[1] and fastest[1] are the groups of most and least seconds (ties: the lower), until
+ * mt_pack_state_unwatch(). */
+void mt_pack_state_watch(mt_pack_state *state);
+void mt_pack_state_unwatch(mt_pack_state *state);
 
 /** Opens an empty group and takes its ranks. */
 int32_t mt_pack_state_open(mt_pack_state *state, const mt_pack_problem *problem, int32_t degree_index);
