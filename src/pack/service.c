@@ -1,5 +1,6 @@
-/* Planning ahead: one worker thread, a ring of batches, and two packers' worth of plans. A plan is handed out from
- * a packer of its own slot, so that the worker never touches what the caller reads. */
+/* Planning ahead: one worker thread with one packer (and so one pool of rank sets), and a ring of batches. A finished
+ * plan is copied into its slot, so that the worker never touches what the caller reads. */
+#include "base/array.h"
 #include "base/error.h"
 #include "motet/pack.h"
 
@@ -11,10 +12,11 @@ typedef enum slot_state { SLOT_FREE, SLOT_WAITING, SLOT_DONE, SLOT_HELD } slot_s
 
 typedef struct slot {
   slot_state state;
-  motet_packer *packer;
   motet_pack_sequence *sequences; /* own copy */
   int32_t count, capacity;
-  const motet_pack_plan *plan;
+  motet_pack_plan plan;
+  unsigned char *storage; /* the plan's arrays, one behind the other */
+  size_t storage_bytes;
   motet_status status;
   motet_error error;
 } slot;
@@ -27,9 +29,51 @@ struct motet_pack_service {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   int32_t look_ahead, slots, next_take, next_plan, filled;
-  int32_t held; /* the slot whose plan the caller has; -1: none */
+  int32_t held;         /* the slot whose plan the caller has: the one before next_take; -1: none */
+  motet_packer *packer; /* the worker's */
   slot *ring;
 };
+
+/* Copies `count` elements to the storage's end and returns where they lie. */
+static const void *append(slot *into, size_t *used, const void *data, int64_t count, size_t size) {
+  enum { ALIGNMENT = 16 };
+  size_t bytes = (size_t)count * size;
+  unsigned char *at = into->storage + *used;
+  if (bytes > 0) memcpy(at, data, bytes);
+  *used += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return at;
+}
+
+static motet_status keep_plan(slot *into, const motet_pack_plan *plan, motet_error *error) {
+  int64_t ranks = 0, sequences = 0, slices = 0;
+  for (int64_t g = 0; g < plan->group_count; g++) {
+    const motet_pack_group *group = &plan->groups[g];
+    ranks += group->degree;
+    sequences += group->sequence_count;
+    slices += (int64_t)group->degree * group->sequence_count;
+  }
+  size_t needed = (size_t)plan->microbatch_count * sizeof *plan->microbatches +
+                  (size_t)plan->group_count * (sizeof *plan->groups + sizeof *plan->cumulative) +
+                  (size_t)ranks * sizeof *plan->ranks +
+                  (size_t)sequences * (sizeof *plan->sequences + sizeof *plan->cumulative) +
+                  (size_t)plan->deferred_count * sizeof *plan->deferred +
+                  (size_t)plan->part_count * sizeof *plan->parts + (size_t)slices * sizeof *plan->slices + 8 * 16;
+  if (!mt_array_reserve((void **)&into->storage, &into->storage_bytes, needed, 1))
+    return mt_error_memory(error, needed, "a plan");
+  size_t used = 0;
+  into->plan = *plan;
+  into->plan.microbatches =
+      append(into, &used, plan->microbatches, plan->microbatch_count, sizeof *plan->microbatches);
+  into->plan.groups = append(into, &used, plan->groups, plan->group_count, sizeof *plan->groups);
+  into->plan.ranks = append(into, &used, plan->ranks, ranks, sizeof *plan->ranks);
+  into->plan.sequences = append(into, &used, plan->sequences, sequences, sizeof *plan->sequences);
+  into->plan.deferred = append(into, &used, plan->deferred, plan->deferred_count, sizeof *plan->deferred);
+  into->plan.parts = append(into, &used, plan->parts, plan->part_count, sizeof *plan->parts);
+  into->plan.slices = append(into, &used, plan->slices, slices, sizeof *plan->slices);
+  into->plan.cumulative =
+      append(into, &used, plan->cumulative, sequences + plan->group_count, sizeof *plan->cumulative);
+  return MOTET_OK;
+}
 
 static void *work(void *argument) {
   motet_pack_service *service = argument;
@@ -42,9 +86,9 @@ static void *work(void *argument) {
     const motet_pack_plan *plan;
     motet_error error;
     motet_error_clear(&error);
-    motet_status status = motet_packer_plan(next->packer, next->sequences, next->count, &error, &plan);
+    motet_status status = motet_packer_plan(service->packer, next->sequences, next->count, &error, &plan);
+    if (status == MOTET_OK) status = keep_plan(next, plan, &error);
     pthread_mutex_lock(&service->lock);
-    next->plan = plan;
     next->status = status;
     next->error = error;
     next->state = SLOT_DONE;
@@ -72,8 +116,7 @@ motet_status motet_pack_service_create(const motet_pack_options *options, int32_
   motet_status status = MOTET_OK;
   service->ring = calloc((size_t)service->slots, sizeof *service->ring);
   if (service->ring == NULL) status = mt_error_memory(error, 0, "a planning service");
-  for (int32_t i = 0; i < service->slots && status == MOTET_OK; i++)
-    status = motet_packer_create(options, error, &service->ring[i].packer);
+  if (status == MOTET_OK) status = motet_packer_create(options, error, &service->packer);
   if (status == MOTET_OK && pthread_create(&service->thread, NULL, work, service) != 0)
     status = mt_error_set(error, MOTET_ERROR_FAILED, "no thread can be started for planning");
   service->started = status == MOTET_OK;
@@ -94,9 +137,10 @@ void motet_pack_service_destroy(motet_pack_service *service) {
     pthread_join(service->thread, NULL);
   }
   for (int32_t i = 0; service->ring != NULL && i < service->slots; i++) {
-    motet_packer_destroy(service->ring[i].packer);
+    free(service->ring[i].storage);
     free(service->ring[i].sequences);
   }
+  motet_packer_destroy(service->packer);
   free(service->ring);
   pthread_cond_destroy(&service->changed);
   pthread_mutex_destroy(&service->lock);
@@ -131,7 +175,8 @@ motet_status motet_pack_service_submit(motet_pack_service *service, const motet_
   return status;
 }
 
-/* Hands out the done slot; its predecessor's plan is over. A refused batch is gone too, the held plan stays. */
+/* Hands out the done slot; the plan held before is over. A refused batch is over too, the held plan stays and moves
+ * up behind it, so that the free slots stay in a row. */
 static motet_status hand_out(motet_pack_service *service, slot *from, motet_error *error,
                              const motet_pack_plan **plan) {
   int32_t index = service->next_take;
@@ -139,13 +184,20 @@ static motet_status hand_out(motet_pack_service *service, slot *from, motet_erro
   service->filled--;
   if (from->status != MOTET_OK) {
     if (error != NULL) *error = from->error;
+    motet_status status = from->status;
     from->state = SLOT_FREE;
-    return from->status;
+    if (service->held >= 0) {
+      slot moved = service->ring[service->held];
+      service->ring[service->held] = *from;
+      *from = moved;
+      service->held = index;
+    }
+    return status;
   }
   if (service->held >= 0) service->ring[service->held].state = SLOT_FREE;
   service->held = index;
   from->state = SLOT_HELD;
-  *plan = from->plan;
+  *plan = &from->plan;
   return MOTET_OK;
 }
 
@@ -162,7 +214,7 @@ motet_status motet_pack_service_take(motet_pack_service *service, bool wait, mot
     status = hand_out(service, next, error, plan);
     *fresh = status == MOTET_OK;
   } else if (service->held >= 0) {
-    *plan = service->ring[service->held].plan;
+    *plan = &service->ring[service->held].plan;
   }
   pthread_mutex_unlock(&service->lock);
   return status;
