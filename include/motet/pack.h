@@ -109,6 +109,8 @@ typedef struct motet_pack_group {
   int64_t rank_first;     /**< its ranks, ascending: plan->ranks[rank_first .. rank_first + degree) */
   int64_t sequence_first; /**< its sequences, ascending: plan->sequences[sequence_first .. + sequence_count) */
   int32_t sequence_count;
+  int64_t cumulative_first; /**< local cumulative lengths of its sequences, padding included:
+                                 plan->cumulative[cumulative_first .. + sequence_count], the first 0 */
   int64_t tokens;
   double area;
   double start; /**< 0 under barriers: seconds after the microbatch's begin */
@@ -156,8 +158,7 @@ typedef struct motet_pack_plan {
   const int32_t *deferred;      /**< sequences that no microbatch had room for, ascending */
   const motet_pack_part *parts; /**< by group, then position */
   const motet_pack_slice *slices;
-  const int64_t *cumulative;     /**< group g's local cumulative lengths, padding included: entries
-                                      cumulative[sequence_first + g .. + sequence_count], the first 0 */
+  const int64_t *cumulative;     /**< see motet_pack_group.cumulative_first */
   int64_t loss_denominator;      /**< tokens planned; a token's loss weight is 1 / this, as without groups */
   int32_t distinct_groups;       /**< distinct rank sets of two ranks or more in this plan */
   double seconds_lost_to_budget; /**< value minus what it was before the group budget bent it */

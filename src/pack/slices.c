@@ -14,9 +14,10 @@ static motet_status no_memory(size_t count, motet_error *error) {
 static int64_t chunk_of(int64_t tokens, int64_t degree) { return (tokens + 2 * degree - 1) / (2 * degree); }
 
 static void slice_group(motet_packer *packer, const motet_pack_sequence *sequences, int64_t index) {
-  const motet_pack_group *group = &packer->groups.data[index];
+  motet_pack_group *group = &packer->groups.data[index];
   const int32_t *members = packer->sequences.data + group->sequence_first;
-  int64_t *cumulative = packer->cumulative.data + group->sequence_first + index;
+  group->cumulative_first = (int64_t)packer->cumulative.count;
+  int64_t *cumulative = packer->cumulative.data + group->cumulative_first;
   cumulative[0] = 0;
   for (int32_t i = 0; i < group->sequence_count; i++)
     cumulative[i + 1] = cumulative[i] + 2 * chunk_of(sequences[members[i]].tokens, group->degree);
