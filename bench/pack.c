@@ -359,7 +359,7 @@ static void against_static(void) {
     double baseline = mean_value(MOTET_PACK_BFD_DP, 0, rows[i].name, RANKS, GROUPED);
     double best = mean_value(MOTET_PACK_BEST, 0, rows[i].name, RANKS, GROUPED);
     printf("  %-11s static:%d %7.3f  bfd-dp %7.3f (%.2fx)  best %7.3f (%.2fx)   published %s\n", rows[i].name,
-           fixed, baseline, fixed / baseline, best, fixed / best, rows[i].published);
+           rows[i].degree, fixed, baseline, fixed / baseline, best, fixed / best, rows[i].published);
   }
 }
 
