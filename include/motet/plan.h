@@ -32,6 +32,8 @@ typedef struct motet_plan_options {
   double beta_bytes_per_second; /**< bandwidth [unlimited] */
   int64_t bytes;                /**< size of an activation and of its gradient */
   int64_t memory_cap_bytes;     /**< per rank [none] */
+  const char *layout; /**< Megatron-LM pipeline layout, "Et*3|(tt|)*29,m|L", in place of schedule and split;
+                           `unit` then gives the times of one layer of each kind (docs/megatron.md) */
 } motet_plan_options;
 
 /** Idle rank-seconds by cause (docs/simulation.md); together they are all idle time. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 typedef struct plan_options {
-  const char *schedule, *unit, *trainable, *encode, *split, *output, *csv, *trace;
+  const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace;
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
   bool json, summary;
@@ -17,6 +17,9 @@ typedef struct plan_options {
 static const mt_option options[] = {
     {"schedule", MT_OPTION_TEXT, offsetof(plan_options, schedule), "TEXT",
      "as in '<vision: transpose, llm: 1f1b>'"},
+    {"layout", MT_OPTION_TEXT, offsetof(plan_options, layout), "TEXT",
+     "Megatron-LM pipeline layout in place of a schedule, as in 'Et*3|(tt|)*29,m|L'; --unit gives times of one "
+     "layer"},
     {"unit", MT_OPTION_TEXT, offsetof(plan_options, unit), "TEXT",
      "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w for a split backward"},
     {"ranks", MT_OPTION_INTEGER, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
@@ -64,17 +67,19 @@ static motet_status check_small(const char *name, int64_t value, motet_error *er
 
 static motet_status read_plan(mt_arena *arena, const plan_options *chosen, motet_error *error,
                               motet_plan_options *plan) {
-  if (chosen->schedule == NULL || chosen->unit == NULL || chosen->ranks == 0 || chosen->microbatches == 0)
+  bool work = chosen->schedule != NULL || chosen->layout != NULL;
+  if (!work || chosen->unit == NULL || chosen->ranks == 0 || chosen->microbatches == 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "plan takes a job file, or --schedule, --unit, --ranks and --microbatches; missing: %s",
-                        chosen->schedule == NULL ? "--schedule"
-                        : chosen->unit == NULL   ? "--unit"
-                        : chosen->ranks == 0     ? "--ranks"
-                                                 : "--microbatches");
+                        !work                  ? "--schedule"
+                        : chosen->unit == NULL ? "--unit"
+                        : chosen->ranks == 0   ? "--ranks"
+                                               : "--microbatches");
   motet_status status = check_small("ranks", chosen->ranks, error);
   if (status == MOTET_OK) status = check_small("microbatches", chosen->microbatches, error);
   if (status == MOTET_OK) status = check_small("replicas", chosen->replicas, error);
   *plan = (motet_plan_options){.schedule = chosen->schedule,
+                               .layout = chosen->layout,
                                .unit = chosen->unit,
                                .ranks = (int32_t)chosen->ranks,
                                .microbatches = (int32_t)chosen->microbatches,
@@ -143,7 +148,8 @@ static int run(const mt_command *command, int argc, char **argv) {
 const mt_command mt_command_plan = {
     .name = "plan",
     .arguments =
-        "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | JOB.yaml [key=value ...] [options]",
+        "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | --layout TEXT --unit TEXT --ranks P "
+        "--microbatches M [options] | JOB.yaml [key=value ...] [options]",
     .summary = "derive, order, prove and simulate a schedule",
     .details = "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
                "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"

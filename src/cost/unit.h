@@ -21,6 +21,7 @@ typedef struct mt_unit {
   double input;    /* x, or half of b */
   double weight;   /* w, or the other half */
   bool has_forward, has_backward;
+  bool per_layer; /* times of one layer; else of a rank's share or of all layers */
 } mt_unit;
 
 /** Parses the text of `--unit`. Errors name the column and what would be accepted. Units and names live in @p

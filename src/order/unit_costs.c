@@ -191,6 +191,7 @@ typedef struct unit_layers {
   const int32_t *unit_of_layer;
   const uint8_t *trainable;
   const int32_t *unit_layer_count; /* [units] */
+  const mt_unit *units;
 } unit_layers;
 
 static bool add_shares(share_list *shares, const unit_layers *layers, const share_span *span) {
@@ -203,24 +204,25 @@ static bool add_shares(share_list *shares, const unit_layers *layers, const shar
       training += reached && layers->trainable[l];
       passing += reached && !layers->trainable[l];
     }
-    double whole = layers->unit_layer_count[unit];
+    bool per_layer = layers->units[unit].per_layer;
+    double factor = per_layer ? 1 : span->factor, whole = per_layer ? 1 : layers->unit_layer_count[unit];
     mt_unit_share share = {.stage = span->stage,
                            .unit = unit,
-                           .forward = all * span->factor / whole,
-                           .trainable = training * span->factor / whole,
-                           .frozen = passing * span->factor / whole};
+                           .forward = all * factor / whole,
+                           .trainable = training * factor / whole,
+                           .frozen = passing * factor / whole};
     if (!MT_ARRAY_PUSH(shares, share)) return false;
   }
   return true;
 }
 
-static motet_status index_layers(mt_arena *arena, int32_t layer_count, int32_t unit_count,
+static motet_status index_layers(mt_arena *arena, int32_t layer_count, const mt_unit *units, int32_t unit_count,
                                  const int32_t *unit_of_layer, const uint8_t *trainable, motet_error *error,
                                  unit_layers *layers) {
   int32_t *counts = MT_ARENA_NEW(arena, int32_t, unit_count);
   if (counts == NULL) return mt_error_memory(error, (unsigned long long)unit_count * sizeof *counts, "units");
   for (int32_t l = 0; l < layer_count; l++) counts[unit_of_layer[l]]++;
-  *layers = (unit_layers){unit_of_layer, trainable, counts};
+  *layers = (unit_layers){unit_of_layer, trainable, counts, units};
   return MOTET_OK;
 }
 
@@ -239,7 +241,7 @@ motet_status mt_unit_costs(mt_arena *arena, const mt_derivation *derivation, con
   }
   unit_layers layers;
   motet_status status =
-      index_layers(arena, model->layer_count, unit_count, unit_of_layer, trainable, error, &layers);
+      index_layers(arena, model->layer_count, units, unit_count, unit_of_layer, trainable, error, &layers);
   if (status != MOTET_OK) return status;
   share_list shares = {0};
   for (int32_t s = 0; s < derivation->stage_count; s++) {
@@ -338,8 +340,8 @@ motet_status mt_unit_costs_of_program(mt_arena *arena, const motet_program *prog
   motet_status status = match_units(program, units, unit_count, unit_of_layer, error);
   unit_layers layers;
   if (status == MOTET_OK)
-    status = index_layers(arena, program->layer_count, unit_count, unit_of_layer, program->layer_trainable, error,
-                          &layers);
+    status = index_layers(arena, program->layer_count, units, unit_count, unit_of_layer, program->layer_trainable,
+                          error, &layers);
   if (status != MOTET_OK) return status;
   reach_of_program(program, above, first_trainable);
   share_list shares = {0};

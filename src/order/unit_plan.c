@@ -1,5 +1,6 @@
 #include "order/unit_plan.h"
 
+#include "order/layout_units.h"
 #include "order/unit_costs.h"
 #include "order/unit_simulation.h"
 
@@ -23,14 +24,36 @@ typedef struct workings {
   int32_t unit_count;
   mt_model *model;
   int32_t *unit_of_module;
+  const int32_t *split; /* [split_count] or NULL */
+  int32_t split_count;
   mt_derivation *derivation;
   mt_unit_variation variation;
   mt_cost_table costs;
   mt_plan_replica *replicas;
 } workings;
 
+static int32_t replicas_of(const motet_plan_options *options) {
+  return options->replicas > 0 ? options->replicas : 1;
+}
+
+/* About ten instructions for each microbatch and stage: beyond the limit a program takes gigabytes. */
+static motet_status check_cells(const motet_plan_options *options, int32_t stages, motet_error *error) {
+  int64_t rows = (int64_t)stages * replicas_of(options); /* each below 2^20 */
+  if (rows <= MICROBATCH_STAGES_MAX / options->microbatches) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_LIMIT,
+                      "%lld stages, replicas counted, times %d microbatches are more than the %d microbatch-stages "
+                      "that a plan may have",
+                      (long long)rows, options->microbatches, MICROBATCH_STAGES_MAX);
+}
+
 static motet_status check_options(const motet_plan_options *options, motet_error *error) {
-  if (options->schedule == NULL || options->unit == NULL)
+  if (options->layout != NULL && (options->schedule != NULL || options->split != NULL))
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "a layout says which stages there are; a schedule or a split beside it has no place");
+  if (options->layout != NULL && options->encode != NULL)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "encode gives the times of a transpose or inline region; a layout has none");
+  if ((options->schedule == NULL && options->layout == NULL) || options->unit == NULL)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "a plan needs a schedule, as in '<vision: transpose, llm: 1f1b>', and "
                         "its times, as in 'vision: f=1; llm: f=1, b=2'");
@@ -41,16 +64,10 @@ static motet_status check_options(const motet_plan_options *options, motet_error
                         options->microbatches);
   if (options->replicas < 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "replicas: %d; at least 1 is needed", options->replicas);
-  if ((int64_t)options->ranks * (options->replicas > 0 ? options->replicas : 1) > 1 << 20)
+  if ((int64_t)options->ranks * replicas_of(options) > 1 << 20)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "ranks times replicas: more than %d cannot be planned", 1 << 20);
-  /* About ten instructions each: beyond this a program takes gigabytes. */
-  int64_t cells = (int64_t)options->ranks * (options->replicas > 0 ? options->replicas : 1) * options->microbatches;
-  if (cells > MICROBATCH_STAGES_MAX)
-    return mt_error_set(
-        error, MOTET_ERROR_LIMIT,
-        "%lld microbatch-stages (ranks times replicas times microbatches) are more than the %d that a "
-        "plan may have",
-        (long long)cells, MICROBATCH_STAGES_MAX);
+  motet_status status = check_cells(options, options->ranks, error);
+  if (status != MOTET_OK) return status;
   if (!(options->alpha_seconds >= 0) || !(options->beta_bytes_per_second >= 0) || options->bytes < 0 ||
       options->memory_cap_bytes < 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "latency, bandwidth, bytes and memory cap cannot be negative");
@@ -72,24 +89,47 @@ static motet_status split_names(mt_arena *arena, const char *text, motet_error *
   return MOTET_OK;
 }
 
-static motet_status derive(workings *work, motet_error *error) {
+/* What is derived: a schedule over modules of its own size, or a layout over the layers that it names. */
+static motet_status set_model(workings *work, motet_error *error) {
   const motet_plan_options *options = work->options;
   const char **trainable;
   int32_t trainable_count;
-  motet_status status = mt_schedule_parse(work->arena, options->schedule, error, &work->schedule);
-  if (status == MOTET_OK)
-    status = mt_unit_parse(work->arena, options->unit, error, &work->units, &work->unit_count);
+  motet_status status = mt_unit_parse(work->arena, options->unit, error, &work->units, &work->unit_count);
   if (status == MOTET_OK)
     status = split_names(work->arena, options->trainable, error, &trainable, &trainable_count);
-  if (status == MOTET_OK)
-    status = mt_unit_model(work->arena, work->schedule, work->units, work->unit_count, options->ranks, trainable,
-                           trainable_count, error, &work->model, &work->unit_of_module);
+  if (status != MOTET_OK) return status;
+  if (options->layout == NULL) {
+    work->split = options->split;
+    work->split_count = options->split_count;
+    status = mt_schedule_parse(work->arena, options->schedule, error, &work->schedule);
+    return status == MOTET_OK
+               ? mt_unit_model(work->arena, work->schedule, work->units, work->unit_count, options->ranks,
+                               trainable, trainable_count, error, &work->model, &work->unit_of_module)
+               : status;
+  }
+  mt_layout_units made;
+  status = mt_layout_units_make(work->arena, options->layout, work->units, work->unit_count, options->ranks,
+                                trainable, trainable_count, error, &made);
+  if (status != MOTET_OK) return status;
+  work->schedule = made.schedule;
+  work->model = made.model;
+  work->units = made.units;
+  work->unit_count = made.unit_count;
+  work->unit_of_module = made.unit_of_module;
+  work->split = made.layout->split;
+  work->split_count = made.layout->stage_count;
+  return check_cells(options, made.layout->stage_count, error);
+}
+
+static motet_status derive(workings *work, motet_error *error) {
+  const motet_plan_options *options = work->options;
+  motet_status status = set_model(work, error);
   mt_derive_request request = {.model = work->model,
                                .schedule = work->schedule,
                                .ranks = options->ranks,
                                .microbatches = options->microbatches,
-                               .split = options->split,
-                               .split_count = options->split_count};
+                               .split = work->split,
+                               .split_count = work->split_count};
   if (status == MOTET_OK) status = mt_derive(work->arena, &request, error, &work->derivation);
   uint64_t *present = NULL;
   if (status == MOTET_OK)
@@ -145,7 +185,7 @@ motet_status motet_plan_create(const motet_plan_options *options, motet_error *e
   motet_error_clear(error);
   motet_status status = check_options(options, error);
   if (status != MOTET_OK) return status;
-  int32_t replica_count = options->replicas > 0 ? options->replicas : 1;
+  int32_t replica_count = replicas_of(options);
   motet_plan *plan = calloc(1, sizeof *plan);
   if (plan != NULL) plan->arena = mt_arena_create();
   if (plan == NULL || plan->arena == NULL) {

@@ -55,6 +55,14 @@ class Plans(unittest.TestCase):
         with self.assertRaises(TypeError):
             motet.plan("<llm: 1f1b>", "llm: f=1, b=2", 2, 2, trainable="llm")
 
+    def test_megatron_layout(self):
+        plan = motet.plan_layout("Ett|(t|)*2tL", "t: f=1, b=2; L: f=1, b=2", 2, 4)
+        self.assertEqual([s.layer_end - s.layer_begin for s in plan.program.stages], [3, 1, 1, 2])
+        self.assertEqual([busy for busy in plan.busy], [4 * 3 * 3, 4 * 3 * 3])
+        with self.assertRaises(motet.IllegalError) as caught:
+            motet.plan_layout("Et|t|L", "t: f=1", 2, 4)
+        self.assertEqual(caught.exception.rule, "layout")
+
     def test_illegal(self):
         with self.assertRaises(motet.IllegalError) as caught:
             motet.plan("<vision: transpose(order=ahead), llm: 1f1b>", "vision: f=1, b=2; llm: f=1, b=2", 4, 16)

@@ -24,7 +24,7 @@ from .errors import (
     UnsupportedError,
 )
 from .packing import Cost, Group, Pack, Packer, pack
-from .planning import IDLE_CAUSES, Plan, RankMemory, Simulation, Verification, plan, simulate, verify
+from .planning import IDLE_CAUSES, Plan, RankMemory, Simulation, Verification, plan, plan_layout, simulate, verify
 from .program import (
     Buffer,
     Edge,
@@ -71,6 +71,7 @@ __all__ = [
     "Verification",
     "pack",
     "plan",
+    "plan_layout",
     "read_program",
     "read_pytorch_csv",
     "simulate",

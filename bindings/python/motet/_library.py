@@ -198,6 +198,7 @@ class PlanOptions(Structure):
         ("beta_bytes_per_second", c_double),
         ("bytes", c_int64),
         ("memory_cap_bytes", c_int64),
+        ("layout", c_char_p),
     ]
 
 

@@ -151,12 +151,53 @@ def plan(
         options.encode, options.encode_count = (c_double * len(encode))(*encode), len(encode)
     if split is not None:
         options.split, options.split_count = (c_int32 * len(split))(*split), len(split)
+    return _make(options)
+
+
+def plan_layout(
+    layout: str,
+    unit: str,
+    ranks: int,
+    microbatches: int,
+    *,
+    replicas: int = 1,
+    trainable: Optional[Sequence[str]] = None,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    bytes: int = 0,
+    memory_cap: int = 0,
+) -> Plan:
+    """Plans 1F1B, interleaved where there are several chunks a rank, over a Megatron-LM pipeline layout.
+
+    layout: as in "Et*3|(tt|)*29,m|L" (docs/megatron.md)
+    unit: times of one layer of each kind, as in "E: f=0.1, b=0.2; t: f=1, b=2; L: f=0.5, b=1"; kinds that are not
+        named cost nothing
+    trainable: of "E", "t", "m", "L"; the rest as in `plan`
+    """
+    if isinstance(trainable, str):
+        raise TypeError("trainable: a sequence of letters, not one text")
+    options = lib.PlanOptions(
+        layout=layout.encode(),
+        unit=unit.encode(),
+        ranks=ranks,
+        microbatches=microbatches,
+        replicas=replicas,
+        alpha_seconds=alpha,
+        beta_bytes_per_second=beta,
+        bytes=bytes,
+        memory_cap_bytes=memory_cap,
+    )
+    if trainable is not None:
+        options.trainable = ",".join(trainable).encode()
+    return _make(options)
+
+
+def _make(options: lib.PlanOptions) -> Plan:
     library, error, pointer = lib.library(), lib.Error(), c_void_p()
     lib.check(library.motet_plan_create(byref(options), byref(error), byref(pointer)), error)
     handle = _Handle(pointer, library.motet_plan_destroy)
     result = library.motet_plan_get(pointer).contents
-    made = Plan(Program(result.program, owner=handle), result)
-    return made
+    return Plan(Program(result.program, owner=handle), result)
 
 
 def _is_json(content: str) -> bool:
