@@ -2,6 +2,7 @@
  * lowered from random models, schedules, flags, masks, P, M and replicas. */
 #include "program_builder.h"
 #include "program_run.h"
+#include "sim/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,6 +45,29 @@ static void assert_peaks(const motet_program *program, const motet_verification 
   free(memory);
 }
 
+/* And against the simulator's memory over time, with the place in the list for the time. */
+static void assert_timeline(const motet_program *program, const motet_verification *verification, uint64_t seed) {
+  mt_arena *arena = mt_arena_create();
+  int64_t length = program->rank_begin[program->ranks];
+  double *start = MT_ARENA_NEW(arena, double, length), *finish = MT_ARENA_NEW(arena, double, length);
+  for (int32_t rank = 0; rank < program->ranks; rank++) {
+    for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+      start[i] = (double)(i - program->rank_begin[rank]);
+      finish[i] = start[i] + 0.5;
+    }
+  }
+  mt_memory_timeline *timeline;
+  motet_error error;
+  if (mt_memory_timeline_make(arena, program, start, finish, &error, &timeline) != MOTET_OK)
+    fail_msg("%s", error.text);
+  for (int32_t rank = 0; rank < program->ranks; rank++) {
+    if (timeline->peak_bytes[rank] != verification->memory[rank].peak_bytes)
+      fail_msg("seed %llu rank %d: peak %lld, over time %lld", (unsigned long long)seed, rank,
+               (long long)verification->memory[rank].peak_bytes, (long long)timeline->peak_bytes[rank]);
+  }
+  mt_arena_destroy(arena);
+}
+
 static void assert_accepted(const motet_program *program, uint64_t seed, const char *schedule) {
   motet_error error;
   motet_verification verification;
@@ -53,6 +77,7 @@ static void assert_accepted(const motet_program *program, uint64_t seed, const c
              error.text, error.rank, error.instruction);
   assert_true(verification.blocking_hangs == (verification.cycle_count > 0));
   assert_peaks(program, &verification, seed);
+  assert_timeline(program, &verification, seed);
   motet_verification_free(&verification);
 }
 

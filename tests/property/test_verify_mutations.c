@@ -242,6 +242,57 @@ static bool truncate_list(motet_program *p, mt_random *random) {
   return true;
 }
 
+static bool is_same_collective(const motet_instruction *a, const motet_instruction *b) {
+  return a->kind == b->kind && a->buffer == b->buffer && a->peer == b->peer;
+}
+
+/* A collective goes on all ranks. */
+static bool drop_whole_collective(motet_program *p, mt_random *random) {
+  int64_t chosen = pick(p, random, is_collective);
+  if (chosen < 0) return false;
+  motet_instruction collective = p->instructions[chosen];
+  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
+    if (is_same_collective(&p->instructions[i], &collective)) remove_at(p, i);
+  }
+  return true;
+}
+
+/* A transfer goes with its WAITs on both sides. */
+static bool drop_whole_transfer(motet_program *p, mt_random *random) {
+  int64_t chosen = pick(p, random, is_transfer);
+  if (chosen < 0) return false;
+  int32_t buffer = p->instructions[chosen].buffer;
+  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
+    if (is_transfer(&p->instructions[i]) && p->instructions[i].buffer == buffer) remove_at(p, i);
+  }
+  return true;
+}
+
+/* Everything of one stage and microbatch goes to another rank, transfers left as they are. */
+static bool move_all_work(motet_program *p, mt_random *random) {
+  int64_t chosen = pick(p, random, is_compute);
+  int32_t stage = p->instructions[chosen].stage, microbatch = p->instructions[chosen].microbatch;
+  int32_t from = program_rank_of(p, chosen), to = (int32_t)below(random, p->ranks);
+  if (from == to) return false;
+  int64_t place = 0; /* counted from the begin of the target's list */
+  for (int64_t i = p->rank_begin[from]; i < p->rank_begin[from + 1];) {
+    motet_instruction x = p->instructions[i];
+    bool ours = x.stage == stage && x.microbatch == microbatch && !is_transfer(&x);
+    if (!ours) {
+      i++;
+      continue;
+    }
+    remove_at(p, i);
+    int64_t length = p->rank_begin[to + 1] - p->rank_begin[to];
+    place += below(random, length - place > 2 ? length - place - 1 : 1);
+    if (place > length) place = length;
+    insert_at(p, to, p->rank_begin[to] + place, x);
+    place++;
+    if (to < from) i++;
+  }
+  return true;
+}
+
 /* One reduce of every rank of its group goes ahead of the last instruction before it that is no reduce. */
 static bool hoist_reduces(motet_program *p, mt_random *random) {
   int64_t chosen = pick(p, random, is_collective);
@@ -320,6 +371,9 @@ static const struct {
     {"drop a compute", drop_compute},
     {"drop a WAIT", drop_wait},
     {"drop a collective's member", drop_collective},
+    {"drop a whole collective", drop_whole_collective},
+    {"drop a whole transfer", drop_whole_transfer},
+    {"move all work of a pair", move_all_work},
     {"drop LOAD, OFFLOAD, ...", drop_saved_move},
     {"drop OPTIM or STEP_END", drop_end},
     {"duplicate", duplicate},

@@ -1,277 +1,15 @@
-#include "program_run.h"
-
-#include "base/array.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-typedef uint64_t value;
-
-/* Values of layers under way, 0 where there is none, and for gradients from how many readers they come. */
-typedef struct bundle {
-  bool there;
-  value *values;   /* [layers] */
-  int32_t *counts; /* [layers] */
-} bundle;
-
-typedef struct post {
-  int32_t buffer;
-  bool waited;
-  bundle content; /* of a send */
-} post;
-
-typedef MT_ARRAY(post) posts;
-
-typedef struct machine {
-  const motet_program *p;
-  char *reason;
-  bool bad;
-  int32_t L, S, M, E, R;
-  int32_t *layer_module, *layer_stage; /* [L] */
-  value *forward, *gradient;           /* [M][L] what must come out */
-  value *weights;                      /* [S] */
-  value *tied;                         /* [ties] */
-  /* State by rank. */
-  bundle *outputs;                   /* [R][S][M] */
-  bundle *arrived, *made, *returned; /* [R][E][M] activations received, gradients made, gradients received */
-  value *stash;                      /* [R][S][M][L] gradients of the layers' outputs, for BWD_W */
-  uint8_t *saved, *loaded, *x_done, *next_loaded; /* [R][S][M] */
-  value *sums;                                    /* [R][S] */
-  value *tied_sums;                               /* [R][ties] */
-  int32_t *forwards;                              /* [M][L] */
-  posts *sends, *receives;                        /* [R][R] by source and destination */
-  int64_t *position;                              /* [R] */
-  int32_t *optimizers, *ended;                    /* [R] */
-  int32_t *arrivals;                              /* [groups] */
-  int64_t *joined;                                /* [R] position of the collective that it has joined, or -1 */
-  int32_t *leader;                                /* [groups] first to arrive */
-  MT_ARRAY(void *) memory;
-} machine;
-
-static void *take(machine *m, int64_t count, size_t size) {
-  void *memory = calloc((size_t)count + 1, size);
-  if (memory == NULL || !MT_ARRAY_PUSH(&m->memory, memory)) abort();
-  return memory;
-}
-
-#define TAKE(m, type, count) ((type *)take((m), (int64_t)(count), sizeof(type)))
-
-static bool wrong(machine *m, const char *format, ...) {
-  if (m->bad) return false;
-  m->bad = true;
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(m->reason, RUN_REASON_SIZE, format, arguments);
-  va_end(arguments);
-  return false;
-}
-
-static value mix(value a, value b) {
-  value x = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
-  x = (x ^ (x >> 31)) * UINT64_C(0xbf58476d1ce4e5b9);
-  return (x ^ (x >> 29)) | 1;
-}
-
-static value mix3(value a, value b, value c) { return mix(mix(a, b), c); }
-
-static int64_t at3(const machine *m, int32_t rank, int32_t i, int32_t microbatch, int32_t n) {
-  return ((int64_t)rank * n + i) * m->M + microbatch;
-}
-
-static int64_t cell(const machine *m, int32_t rank, int32_t stage, int32_t microbatch) {
-  return at3(m, rank, stage, microbatch, m->S);
-}
-
-static int64_t link_at(const machine *m, int32_t rank, int32_t edge, int32_t microbatch) {
-  return at3(m, rank, edge, microbatch, m->E);
-}
-
-static bool inside(int32_t index, int64_t count) { return index >= 0 && index < count; }
-
-static bool has(const motet_program *p, int32_t group, int32_t rank) {
-  for (int32_t i = 0; i < p->groups[group].count; i++) {
-    if (p->group_ranks[p->groups[group].first + i] == rank) return true;
-  }
-  return false;
-}
-
-static bool live(const machine *m, int32_t layer, int32_t microbatch) {
-  const motet_program_microbatch *data = &m->p->microbatches[microbatch];
-  return (data->present & ~data->cached) >> m->layer_module[layer] & 1;
-}
-
-/* ---- Tables: what cannot even be looked up ---- */
-
-static bool check_tables(machine *m) {
-  const motet_program *p = m->p;
-  int32_t next = 0;
-  int64_t group_ranks = 0;
-  for (int32_t i = 0; i < p->module_count; i++) {
-    if (p->modules[i].layer_begin != next || p->modules[i].layer_end <= next)
-      return wrong(m, "modules do not tile");
-    next = p->modules[i].layer_end;
-  }
-  if (next != p->layer_count) return wrong(m, "modules do not tile");
-  for (int32_t i = 0; i < p->module_edge_count; i++) {
-    if (!inside(p->module_edges[i].from, p->module_edges[i].to) || !inside(p->module_edges[i].to, p->module_count))
-      return wrong(m, "a module edge leads nowhere");
-  }
-  for (int32_t i = 0; i < p->microbatch_count; i++) {
-    if (!inside(p->microbatches[i].replica, p->replicas)) return wrong(m, "no such replica");
-  }
-  for (int32_t i = 0; i < p->group_count; i++) group_ranks += p->groups[i].count > 0 ? p->groups[i].count : 0;
-  for (int32_t i = 0; i < p->group_count; i++) {
-    motet_group group = p->groups[i];
-    if (group.count < 1 || group.first < 0 || group.first + group.count > group_ranks)
-      return wrong(m, "broken group");
-    for (int32_t j = 0; j < group.count; j++) {
-      int32_t rank = p->group_ranks[group.first + j];
-      if (!inside(rank, p->ranks)) return wrong(m, "a group with no rank");
-      for (int32_t k = 0; k < j; k++) {
-        if (p->group_ranks[group.first + k] == rank) return wrong(m, "a group with a rank twice");
-      }
-    }
-  }
-  if (p->groups[0].count != p->ranks) return wrong(m, "group 0 lacks ranks");
-  for (int32_t i = 0; i < p->stage_count; i++) {
-    const motet_program_stage *stage = &p->stages[i];
-    if (!inside(stage->region, p->region_count) || !inside(stage->group, p->group_count) ||
-        stage->layer_begin < 0 || stage->layer_begin > stage->layer_end || stage->layer_end > p->layer_count)
-      return wrong(m, "broken stage");
-  }
-  for (int32_t i = 0; i < p->edge_count; i++) {
-    if (!inside(p->edges[i].from, p->edges[i].to) || !inside(p->edges[i].to, p->stage_count))
-      return wrong(m, "an edge leads nowhere");
-  }
-  for (int32_t i = 0; i < p->tie_count; i++) {
-    if (!inside(p->ties[i].first_stage, p->stage_count) || !inside(p->ties[i].second_stage, p->stage_count))
-      return wrong(m, "a tie holds nothing");
-  }
-  for (int32_t i = 0; i < p->carried_count; i++) {
-    if (!inside(p->carried[i].stage, p->stage_count) || !inside(p->carried[i].microbatch, p->microbatch_count) ||
-        !inside(p->carried[i].rank, p->ranks))
-      return wrong(m, "carried nowhere");
-  }
-  return true;
-}
-
-static bool check_instruction(machine *m, const motet_instruction *i) {
-  const motet_program *p = m->p;
-  bool transfer = i->kind >= MOTET_SEND && i->kind <= MOTET_WAIT;
-  bool collective = (i->kind >= MOTET_REDUCE && i->kind <= MOTET_ALL_REDUCE) || i->kind == MOTET_STEP_END;
-  bool compute = i->kind <= MOTET_RECOMPUTE || (i->kind >= MOTET_OFFLOAD && i->kind <= MOTET_LOAD);
-  if (i->kind >= MOTET_INSTRUCTION_KINDS) return wrong(m, "no such kind");
-  if ((compute || transfer) && (!inside(i->stage, m->S) || !inside(i->microbatch, m->M)))
-    return wrong(m, "no such stage or microbatch");
-  if (transfer && !inside(i->peer, m->R)) return wrong(m, "no such peer");
-  if (collective && !inside(i->peer, p->group_count)) return wrong(m, "no such group");
-  if (!transfer && (!collective || i->kind == MOTET_STEP_END)) return true;
-  if (!inside(i->buffer, p->buffer_count)) return wrong(m, "no such buffer");
-  const motet_buffer *b = &p->buffers[i->buffer];
-  bool travels = b->kind == MOTET_BUFFER_ACTIVATION || b->kind == MOTET_BUFFER_GRADIENT;
-  if (transfer && (!travels || !inside(b->edge, m->E) || !inside(b->microbatch, m->M)))
-    return wrong(m, "a transfer of nothing");
-  if (transfer && (b->microbatch != i->microbatch || i->stage != p->edges[b->edge].from || b->stage != i->stage))
-    return wrong(m, "a transfer that contradicts its buffer");
-  if (collective && travels) return wrong(m, "a collective of activations");
-  if (collective && b->kind == MOTET_BUFFER_TIED_GRADIENT ? !inside(b->edge, p->tie_count)
-                                                          : collective && !inside(b->stage, m->S))
-    return wrong(m, "a collective of nothing");
-  return true;
-}
-
-/* ---- What must come out ---- */
-
-/* Adds up @p visit(source layer) over the layers that feed @p layer; cached ones through @p cached. */
-static value input_of(const machine *m, int32_t layer, int32_t microbatch, const value *values, bool *missing) {
-  const motet_program *p = m->p;
-  int32_t module = m->layer_module[layer];
-  value sum = 0;
-  if (layer > p->modules[module].layer_begin) {
-    if (values[layer - 1] == 0) *missing = true;
-    return values[layer - 1];
-  }
-  for (int32_t i = 0; i < p->module_edge_count; i++) {
-    if (p->module_edges[i].to != module) continue;
-    int32_t from = p->module_edges[i].from, last = p->modules[from].layer_end - 1;
-    const motet_program_microbatch *data = &p->microbatches[microbatch];
-    if ((data->present >> from & 1) == 0) continue;
-    if (data->cached >> from & 1) {
-      sum += mix3(77, (value)last, (value)microbatch);
-      continue;
-    }
-    if (values[last] == 0) *missing = true;
-    sum += values[last];
-  }
-  return sum;
-}
-
-static bool feeds(const machine *m, int32_t from, int32_t to) {
-  const motet_program *p = m->p;
-  if (m->layer_module[from] == m->layer_module[to]) return to == from + 1;
-  if (from != p->modules[m->layer_module[from]].layer_end - 1 || to != p->modules[m->layer_module[to]].layer_begin)
-    return false;
-  for (int32_t i = 0; i < p->module_edge_count; i++) {
-    if (p->module_edges[i].from == m->layer_module[from] && p->module_edges[i].to == m->layer_module[to])
-      return true;
-  }
-  return false;
-}
-
-static value value_of(int32_t layer, int32_t microbatch, value input) {
-  return mix3((value)layer + 1, (value)microbatch, input);
-}
-
-/* The gradient that reader @p to gives back for the output of @p from. */
-static value given_back(int32_t from, int32_t to, value gradient, value output) {
-  return mix3(mix((value)from, (value)to), gradient, output);
-}
-
-static value contribution(int32_t layer, int32_t microbatch, value gradient, value output) {
-  return mix3(mix((value)layer, (value)microbatch), gradient, output);
-}
-
-static void work_out(machine *m) {
-  const motet_program *p = m->p;
-  for (int32_t microbatch = 0; microbatch < m->M; microbatch++) {
-    value *forward = m->forward + (int64_t)microbatch * m->L, *gradient = m->gradient + (int64_t)microbatch * m->L;
-    bool missing = false;
-    for (int32_t l = 0; l < m->L; l++) {
-      if (live(m, l, microbatch))
-        forward[l] = value_of(l, microbatch, input_of(m, l, microbatch, forward, &missing));
-    }
-    for (int32_t l = m->L - 1; l >= 0; l--) {
-      if (!live(m, l, microbatch)) continue;
-      bool last = true;
-      for (int32_t to = l + 1; to < m->L; to++) {
-        if (!feeds(m, l, to) || !live(m, to, microbatch)) continue;
-        last = false;
-        gradient[l] += given_back(l, to, gradient[to], forward[to]);
-      }
-      if (last) gradient[l] = mix3(99, (value)l, (value)microbatch);
-      if (p->layer_trainable[l] == 0) continue;
-      value part = contribution(l, microbatch, gradient[l], forward[l]);
-      if (m->layer_stage[l] >= 0) m->weights[m->layer_stage[l]] += part;
-      for (int32_t t = 0; t < p->tie_count; t++) {
-        int32_t head = p->stages[p->ties[t].second_stage].layer_end - 1;
-        if (head >= 0 && (l == head || l == p->modules[m->layer_module[head]].layer_begin)) m->tied[t] += part;
-      }
-    }
-  }
-}
-
-/* ---- Running ---- */
+#include "program_machine.h"
 
 static bundle copy_bundle(machine *m, const bundle *from) {
-  bundle copy = {from->there, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)};
+  bundle copy = {from->there, from->data, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)};
   memcpy(copy.values, from->values, (size_t)m->L * sizeof(value));
   memcpy(copy.counts, from->counts, (size_t)m->L * sizeof(int32_t));
   return copy;
 }
 
-static bundle empty_bundle(machine *m) { return (bundle){true, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)}; }
+static bundle empty_bundle(machine *m) {
+  return (bundle){true, false, TAKE(m, value, m->L), TAKE(m, int32_t, m->L)};
+}
 
 static bool here(machine *m, int32_t rank, const motet_instruction *i) {
   const motet_program *p = m->p;
@@ -290,11 +28,27 @@ static void gather_inputs(machine *m, int32_t rank, int32_t stage, int32_t micro
                                &m->arrived[link_at(m, rank, e, microbatch)]};
     for (int k = 0; k < 2; k++) {
       if (!sources[k]->there) continue;
+      all->data = all->data || sources[k]->data;
       for (int32_t l = 0; l < m->L; l++) {
         if (sources[k]->values[l] != 0) all->values[l] = sources[k]->values[l];
       }
     }
   }
+}
+
+/* A module that no module feeds begins with data, loaded by its stage or by an empty one before it. */
+static bool needs_data(const machine *m, int32_t stage, int32_t layer) {
+  const motet_program *p = m->p;
+  bool before = false;
+  if (p->stages[stage].inputs != 0 || layer != p->modules[m->layer_module[layer]].layer_begin) return false;
+  for (int32_t i = 0; i < p->module_edge_count; i++) {
+    if (p->module_edges[i].to == m->layer_module[layer]) return false;
+  }
+  for (int32_t e = 0; e < m->E; e++) {
+    const motet_program_stage *from = &p->stages[p->edges[e].from];
+    before = before || (p->edges[e].to == stage && from->layer_begin == from->layer_end);
+  }
+  return before;
 }
 
 static bool run_forward(machine *m, int32_t rank, const motet_instruction *i) {
@@ -313,10 +67,14 @@ static bool run_forward(machine *m, int32_t rank, const motet_instruction *i) {
   bundle all = empty_bundle(m);
   gather_inputs(m, rank, i->stage, i->microbatch, &all);
   bundle out = empty_bundle(m);
-  if (stage->layer_begin == stage->layer_end) memcpy(out.values, all.values, (size_t)m->L * sizeof(value));
+  if (stage->layer_begin == stage->layer_end) {
+    memcpy(out.values, all.values, (size_t)m->L * sizeof(value));
+    out.data = all.data || stage->inputs != 0;
+  }
   for (int32_t l = stage->layer_begin; l < stage->layer_end; l++) {
     if (!live(m, l, i->microbatch)) continue;
     value input = input_of(m, l, i->microbatch, all.values, &missing);
+    missing = missing || (needs_data(m, i->stage, l) && !all.data);
     if (missing) return wrong(m, "layer %d, microbatch %d: input not there", l, i->microbatch);
     all.values[l] = out.values[l] = value_of(l, i->microbatch, input);
     m->forwards[(int64_t)i->microbatch * m->L + l]++;
@@ -585,7 +343,7 @@ static void run_all(machine *m) {
       int64_t length = p->rank_begin[rank + 1] - p->rank_begin[rank];
       while (m->position[rank] < length) {
         const motet_instruction *i = &p->instructions[p->rank_begin[rank] + m->position[rank]];
-        if (!check_instruction(m, i) || run_instruction(m, rank, i) != 1) break;
+        if (!machine_check_instruction(m, i) || run_instruction(m, rank, i) != 1) break;
         m->position[rank]++;
         moved = true;
       }
@@ -677,26 +435,6 @@ static void take_state(machine *m) {
   for (int32_t rank = 0; rank < m->R; rank++) m->joined[rank] = -1;
 }
 
-/* Layers to modules and stages; every layer must be in one stage. */
-static bool place_layers(machine *m) {
-  const motet_program *p = m->p;
-  m->layer_module = TAKE(m, int32_t, m->L);
-  m->layer_stage = TAKE(m, int32_t, m->L);
-  for (int32_t i = 0; i < p->module_count; i++) {
-    for (int32_t l = p->modules[i].layer_begin; l < p->modules[i].layer_end; l++) m->layer_module[l] = i;
-  }
-  for (int32_t l = 0; l < m->L; l++) {
-    int32_t holders = 0;
-    for (int32_t s = 0; s < m->S; s++) {
-      if (l < p->stages[s].layer_begin || l >= p->stages[s].layer_end) continue;
-      m->layer_stage[l] = s;
-      holders++;
-    }
-    if (holders != 1) return wrong(m, "layer %d is in %d stages", l, holders);
-  }
-  return true;
-}
-
 static void start_carried(machine *m) {
   const motet_program *p = m->p;
   for (int32_t k = 0; k < p->carried_count; k++) {
@@ -722,9 +460,9 @@ bool program_runs(const motet_program *p, char reason[RUN_REASON_SIZE]) {
                .E = p->edge_count,
                .R = p->ranks};
   reason[0] = '\0';
-  if (check_tables(&m) && place_layers(&m)) {
+  if (machine_check_tables(&m)) {
     take_state(&m);
-    work_out(&m);
+    machine_work_out(&m);
     start_carried(&m);
     run_all(&m);
     if (!m.bad) check_end(&m);
