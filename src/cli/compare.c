@@ -17,10 +17,11 @@ static const mt_option options[] = {
 static bool occurs(const mt_comparison_pair *pair) { return pair->measured > 0 || pair->simulated > 0; }
 
 static void print_json(const mt_comparison *comparison, mt_text *text) {
-  mt_text_append(text,
-                 "{\"measured\": %.9g, \"simulated\": %.9g, \"difference\": %.6g, \"steps\": %d, \"classes\": [",
-                 comparison->makespan.measured, comparison->makespan.simulated, comparison->difference,
-                 (int)comparison->steps);
+  mt_text_append(
+      text,
+      "{\n \"measured\": %.9g,\n \"simulated\": %.9g,\n \"difference\": %.6g,\n \"steps\": %d,\n \"classes\": [",
+      comparison->makespan.measured, comparison->makespan.simulated, comparison->difference,
+      (int)comparison->steps);
   const char *separator = "";
   for (int kind = 0; kind < MOTET_INSTRUCTION_KINDS; kind++) {
     const mt_comparison_pair *pair = &comparison->kinds[kind];
@@ -29,11 +30,11 @@ static void print_json(const mt_comparison *comparison, mt_text *text) {
                    motet_instruction_name(kind), pair->measured, pair->simulated);
     separator = ", ";
   }
-  mt_text_append(text, "], \"ranks\": [");
+  mt_text_append(text, "],\n \"ranks\": [");
   for (int32_t rank = 0; rank < comparison->rank_count; rank++)
     mt_text_append(text, "%s{\"rank\": %d, \"measured\": %.9g, \"simulated\": %.9g}", rank > 0 ? ", " : "",
                    (int)rank, comparison->ranks[rank].measured, comparison->ranks[rank].simulated);
-  mt_text_append(text, "]}\n");
+  mt_text_append(text, "]\n}\n");
 }
 
 static void print_row(mt_text *text, const char *name, const mt_comparison_pair *pair) {

@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +62,7 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *
   keep_memory();
   if (launched) mt_transport_launched(NULL, &rank);
   if (launched && path != NULL && rank < ranks && mt_board_open(path, ranks, &error, &board) == MOTET_OK) {
+    mt_board_at(board, rank)->process = (int32_t)getpid();
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
     own_place = mt_board_at(board, rank);
   }
@@ -83,6 +86,7 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *
   if (status == MOTET_ERROR_INTERRUPTED) {
     code = MT_EXIT_INTERRUPTED;
     if (transport->rank == 0) fprintf(stderr, "motet: %s\n", error.text);
+    if (board != NULL) mt_board_note_report(board, code); /* not every launcher hands exit codes on */
   } else if (status != MOTET_OK) {
     code = mt_cli_exit_code(error.status);
     mt_transport_fail(transport, &error);
@@ -143,14 +147,54 @@ static void become_launcher(int32_t ranks, char *const *arguments) {
   _exit(127);
 }
 
+/** Watches the launcher and the ranks, as far as they run on this machine. */
+typedef struct watch {
+  struct pollfd *processes; /* [ranks + 1], the last is the launcher */
+  int32_t ranks, victim;    /* the first rank to end without having come to its end; -1: none seen */
+} watch;
+
+/** Once a rank has written its process number, its end can be waited for. */
+static void open_processes(watch *this, mt_board *board) {
+  for (int32_t rank = 0; rank < this->ranks; rank++) {
+    const mt_board_place *place = mt_board_at(board, rank);
+    if (this->processes[rank].fd != -1 || place->process == 0 || place->state >= MT_BOARD_FINISHED) continue;
+    this->processes[rank].fd = (int)syscall(SYS_pidfd_open, place->process, 0);
+  }
+}
+
+static void find_victim(watch *this, mt_board *board) {
+  for (int32_t rank = 0; rank < this->ranks && this->victim < 0; rank++)
+    if (this->processes[rank].revents != 0 && mt_board_at(board, rank)->state < MT_BOARD_FINISHED)
+      this->victim = rank;
+  for (int32_t rank = 0; rank < this->ranks; rank++)
+    if (this->processes[rank].revents != 0) {
+      close(this->processes[rank].fd);
+      this->processes[rank].fd = -2; /* ended: not to be opened again, and poll passes over it */
+    }
+}
+
+/** Waits for the launcher's end. When one rank dies the launcher ends the others: who was first has to be seen. */
+static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
+  int status = 0;
+  for (int32_t i = 0; i <= this->ranks; i++) this->processes[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+  this->processes[this->ranks].fd = (int)syscall(SYS_pidfd_open, child, 0);
+  while (waitpid(child, &status, WNOHANG) <= 0) {
+    open_processes(this, board);
+    if (poll(this->processes, (nfds_t)this->ranks + 1, 100) > 0) find_victim(this, board);
+  }
+  for (int32_t i = 0; i <= this->ranks; i++)
+    if (this->processes[i].fd >= 0) close(this->processes[i].fd);
+  return status;
+}
+
 /** What to say and return when the launcher has ended. */
-static int judge(int status, mt_board *board) {
+static int judge(int status, int32_t victim, mt_board *board) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (code == 0 || mt_board_reported(board) >= 0) return code == 0 ? 0 : mt_board_reported(board);
-  if (code == MT_EXIT_INTERRUPTED && signals_seen > 0) return code;
+  if (mt_board_reported(board) >= 0) return mt_board_reported(board);
+  if (code == 0) return code;
   motet_error error;
   motet_error_clear(&error);
-  int32_t victim = mt_board_victim(board);
+  if (victim < 0) victim = mt_board_victim(board);
   if (victim >= 0) {
     char place[256];
     mt_board_describe(board, victim, place, sizeof place);
@@ -177,19 +221,20 @@ static int start_ranks(int32_t ranks, char *const *arguments) {
   } else {
     setenv(BOARD_VARIABLE, path, 1);
     fflush(NULL);
-    pid_t child = fork();
+    watch this = {.processes = calloc((size_t)ranks + 1, sizeof *this.processes), .ranks = ranks, .victim = -1};
+    pid_t child = this.processes != NULL ? fork() : -1;
     if (child == 0) become_launcher(ranks, arguments);
     if (child > 0) {
       launcher_process = child;
       handle_signals();
-      int status = 0;
-      while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+      int status = wait_for_launcher(&this, child, board);
       launcher_process = 0;
-      code = judge(status, board);
+      code = judge(status, this.victim, board);
     } else {
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
       code = mt_cli_fail(&error, false);
     }
+    free(this.processes);
     mt_board_close(board);
   }
   unlink(path);

@@ -39,7 +39,8 @@ void mt_board_close(mt_board *board);
 mt_board_place *mt_board_at(mt_board *board, int32_t rank);
 int32_t mt_board_ranks(const mt_board *board);
 
-/** Notes that the job's failure has been reported, and the exit code that belongs to it; the first call counts. */
+/** Notes that the job's end (a failure, an interruption) has been reported, and the exit code that belongs to it;
+ * the first call counts. */
 void mt_board_note_report(mt_board *board, int code);
 /** That code, or -1 where nothing has been reported. */
 int mt_board_reported(const mt_board *board);
