@@ -18,9 +18,11 @@ typedef struct builder {
   int64_t arc_count, arc_capacity;
 } builder;
 
-/* A schedule may lose a little to rounding, a bound may not: inexact times are rounded down, at 2^-36 of the
- * longest, so that sums over 2^25 nodes stay far below 2^63. */
-static const double INEXACT_TICKS = 0x1p36;
+/* A schedule may lose a little to rounding, a bound may not: times without a common unit are rounded down, to 2^-36
+ * of the longest, or coarser where sums over all nodes and transfers would come near 2^62. */
+static const double INEXACT_TICKS = 0x1p36, INEXACT_SUM = 0x1p60;
+/* Shorter longest times than this count as this: nothing that is measured is. */
+static const double LONGEST_LEAST = 1e-200;
 /* A common unit is believed in when every time is a multiple of it to this relative precision. */
 static const double UNIT_TOLERANCE = 1e-9;
 static const double UNIT_SMALLEST = 0x1p-24; /* of the longest time */
@@ -310,7 +312,7 @@ static void set_ticks(mt_instance *instance) {
   for (int32_t i = 0; i < instance->node_count; i++) search.longest = fmax(search.longest, instance->seconds[i]);
   for (int32_t i = 1; i < instance->lag_count; i++)
     search.longest = fmax(search.longest, fmax(instance->lags[i].near_seconds, instance->lags[i].far_seconds));
-  if (search.longest == 0.0) search.longest = 1.0;
+  if (search.longest < LONGEST_LEAST) search.longest = LONGEST_LEAST;
   search.unit = search.longest;
   for (int32_t i = 0; i < instance->node_count; i++) unit_see(&search, instance->seconds[i]);
   for (int32_t i = 1; i < instance->lag_count; i++) {
@@ -325,7 +327,9 @@ static void set_ticks(mt_instance *instance) {
   for (int32_t i = 1; i < instance->lag_count && instance->exact; i++)
     instance->exact = is_multiple(instance->lags[i].near_seconds, search.unit) &&
                       is_multiple(instance->lags[i].far_seconds, search.unit);
-  instance->unit = instance->exact ? search.unit : search.longest / INEXACT_TICKS;
+  double ticks = INEXACT_TICKS;
+  while (ticks * instance->node_count > INEXACT_SUM) ticks /= 2;
+  instance->unit = instance->exact ? search.unit : search.longest / ticks;
   double round = instance->exact ? 0.5 : 0.0;
   for (int32_t i = 0; i < instance->node_count; i++)
     instance->length[i] = (mt_ticks)floor(instance->seconds[i] / instance->unit + round);

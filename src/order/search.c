@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Effort, in node visits of some nanoseconds each. */
-static const int64_t WORK_DEFAULT = 30000000, WORK_BOUND = 6000000, WORK_GREEDY = 800000;
+static const int64_t WORK_DEFAULT = 30000000, WORK_BOUND = 6000000, WORK_GREEDY = 450000;
 static const double WORK_A_SECOND = 1e8;
 enum { NODES_SEARCHED = 1 << 14 }; /* larger instances are repaired on demand only */
 
@@ -16,9 +16,9 @@ typedef struct variant {
   bool patient;
 } variant;
 
-static const variant VARIANTS[] = {{1, 1, true},  {2, 1, true},   {4, 1, true},  {8, 1, true},
+static const variant VARIANTS[] = {{2, 1, true},  {1, 1, true},   {4, 1, true},  {8, 1, true},
                                    {8, 1, false}, {8, 32, false}, {2, 32, true}, {8, 32, true}};
-enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS, PLAIN = 3 };
+enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS, PLAIN = 4 };
 
 typedef struct maker {
   mt_arena *arena;
@@ -30,6 +30,7 @@ typedef struct maker {
   int32_t *owner;
   bool found;
   bool backwards; /* some item has one */
+  bool uneven;    /* forwards take different times */
   mt_ticks bound;
   int64_t greedy_work;
 } maker;
@@ -80,12 +81,19 @@ static bool run_baselines(maker *k, bool fill) {
   return true;
 }
 
+/* Whether the variant can make a difference: patience and shares are about backwards, looking further about sizes.
+ */
+static bool differs(const maker *k, const variant *v) {
+  return (k->backwards || !v->patient) && (k->uneven || v->scan == 1);
+}
+
 /* Halves the range between the bound and the best plan, each target tried with every way of sharing idle time. */
 static void run_variants(maker *k) {
   mt_ticks low = k->bound, target = low;
   while (low < k->best->makespan && k->greedy_work > 0) {
     for (int32_t v = 0; v < VARIANT_COUNT && !reached(k, target) && k->greedy_work > 0; v++)
-      if (k->backwards || VARIANTS[v].eighths == 8) run_variant(k, target, &VARIANTS[v]);
+      if (differs(k, &VARIANTS[v]) && !(v == PLAIN && target == k->windows->critical))
+        run_variant(k, target, &VARIANTS[v]);
     if (!reached(k, target)) low = target + 1;
     target = low + (k->best->makespan - low) / 2;
   }
@@ -222,6 +230,7 @@ motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const m
   for (int32_t i = 0; i < instance->item_count; i++) {
     fill = fill || !instance->items[i].prefix;
     k.backwards = k.backwards || instance->items[i].backward >= 0;
+    k.uneven = k.uneven || instance->length[instance->items[i].maker] != instance->length[instance->items->maker];
   }
   if (memory) k.best->makespan = serial_makespan(instance);
   if (!memory || !search(&k, seconds, fill))
