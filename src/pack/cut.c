@@ -73,15 +73,21 @@ static bool make_cut(motet_packer *packer, const motet_pack_sequence *sequences,
   return how->spread ? cut_evenly(packer, sequences, count, how) : cut_runs(packer, sequences, count, tokens, how);
 }
 
+/* Lists microbatch m's sequences, ascending, in packer->spare; returns their number. */
+static int32_t gather(motet_packer *packer, int32_t count, int32_t m) {
+  int32_t here = 0;
+  for (int32_t k = 0; k < count; k++)
+    if (packer->microbatch_of[k] == m) packer->spare[here++] = k;
+  return here;
+}
+
 /* Cuts and plans; `*fits` is false if memory or the planner asks for more microbatches. */
 static motet_status plan_cut(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
                              int64_t tokens, const cut *how, motet_error *error, bool *fits) {
   mt_pack_forget_microbatches(packer);
   *fits = make_cut(packer, sequences, count, tokens, how);
   for (int32_t m = 0; m < how->microbatches && *fits; m++) {
-    int32_t here = 0;
-    for (int32_t k = 0; k < count; k++)
-      if (packer->microbatch_of[k] == m) packer->spare[here++] = k;
+    int32_t here = gather(packer, count, m);
     if (here == 0) continue;
     motet_status status = mt_pack_plan_microbatch(packer, sequences, packer->spare, here,
                                                   how->share / how->microbatches, error, fits);
@@ -150,14 +156,30 @@ static int choose_cuts(motet_packer *packer, const motet_pack_sequence *sequence
   return kept;
 }
 
+/* What a cut comes to without placing anything; INFINITY if memory or the planner asks for more microbatches. */
+static double try_cut(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count, int64_t tokens,
+                      const cut *how) {
+  if (!make_cut(packer, sequences, count, tokens, how)) return INFINITY;
+  double sum = 0;
+  for (int32_t m = 0; m < how->microbatches; m++) {
+    int32_t here = gather(packer, count, m);
+    if (here == 0) continue;
+    mt_pack_solution solution;
+    mt_pack_work work = mt_pack_work_for(packer, how->share / how->microbatches);
+    mt_pack_solver_load(&packer->solver, sequences, packer->spare, here);
+    if (!mt_pack_solve(&packer->solver, packer->options.planner, packer->options.static_degree, &work, &solution))
+      return INFINITY;
+    sum += solution.value;
+  }
+  return sum;
+}
+
 /* The first number of microbatches, in runs, that the planner can pack. */
 static motet_status first_cut(motet_packer *packer, const motet_pack_sequence *sequences, int32_t count,
                               int64_t tokens, int32_t least, motet_error *error, cut *found) {
   for (int32_t m = least; m <= count; m++) {
-    bool fits;
-    *found = (cut){.microbatches = m, .share = TRIAL_SHARE};
-    motet_status status = plan_cut(packer, sequences, count, tokens, found, error, &fits);
-    if (status != MOTET_OK || fits) return status;
+    *found = (cut){.microbatches = m, .share = 1};
+    if (try_cut(packer, sequences, count, tokens, found) < INFINITY) return MOTET_OK;
   }
   mt_error_set(error, MOTET_ERROR_ILLEGAL, "the planner %s places some sequence in no microbatch, not even alone",
                motet_pack_planner_name(packer->options.planner));
@@ -172,9 +194,7 @@ static double baseline_value(motet_packer *packer, const motet_pack_sequence *se
   if (!make_cut(packer, sequences, count, tokens, how)) return INFINITY;
   double sum = 0;
   for (int32_t m = 0; m < how->microbatches; m++) {
-    int32_t here = 0;
-    for (int32_t k = 0; k < count; k++)
-      if (packer->microbatch_of[k] == m) packer->spare[here++] = k;
+    int32_t here = gather(packer, count, m);
     mt_pack_work work = {0};
     mt_pack_state *state = &packer->solver.states[0];
     mt_pack_solver_load(&packer->solver, sequences, packer->spare, here);
@@ -205,11 +225,9 @@ static motet_status search_cut(motet_packer *packer, const motet_pack_sequence *
   double best = INFINITY;
   *chosen = (cut){0};
   for (int i = 0; i < tried; i++) {
-    bool fits;
-    motet_status status = plan_cut(packer, sequences, count, tokens, &trials[i], error, &fits);
-    if (status != MOTET_OK) return status;
-    if (!fits || mt_pack_sum_of_values(packer) >= best) continue;
-    best = mt_pack_sum_of_values(packer);
+    double value = try_cut(packer, sequences, count, tokens, &trials[i]);
+    if (value >= best) continue;
+    best = value;
     *chosen = trials[i];
   }
   consider_baseline(packer, sequences, count, tokens, least, best, chosen);
@@ -237,5 +255,11 @@ motet_status mt_pack_plan_auto(motet_packer *packer, const motet_pack_sequence *
   bool fits;
   chosen.share = 1;
   packer->plan.lower_bound = bound;
-  return plan_cut(packer, sequences, count, tokens, &chosen, error, &fits);
+  status = plan_cut(packer, sequences, count, tokens, &chosen, error, &fits);
+  if (status != MOTET_OK || fits) return status;
+  mt_error_set(error, MOTET_ERROR_ILLEGAL,
+               "a budget of %d rank sets leaves degrees that cannot pack these sequences; a larger budget would",
+               packer->options.group_budget);
+  mt_error_rule(error, "group_budget", -1, -1, -1);
+  return MOTET_ERROR_ILLEGAL;
 }

@@ -169,7 +169,7 @@ static motet_status check_sequences(const motet_packer *packer, const motet_pack
   return MOTET_OK;
 }
 
-static mt_pack_work work_for(const motet_packer *packer, double share) {
+mt_pack_work mt_pack_work_for(const motet_packer *packer, double share) {
   return (mt_pack_work){0, (int64_t)(packer->options.deadline_ms * share * TRIALS_PER_MS)};
 }
 
@@ -178,7 +178,7 @@ motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequ
                                      bool *fits) {
   mt_pack_solution solution;
   mt_pack_placing placing;
-  mt_pack_work work = work_for(packer, share);
+  mt_pack_work work = mt_pack_work_for(packer, share);
   mt_pack_solver_load(&packer->solver, sequences, members, count);
   *fits = mt_pack_solve(&packer->solver, packer->options.planner, packer->options.static_degree, &work, &solution);
   if (!*fits) return MOTET_OK;
@@ -190,7 +190,7 @@ motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequ
     return MOTET_OK;
   }
   /* The rank sets are used up: plan with degrees that the base family can place. */
-  mt_pack_work again = work_for(packer, share);
+  mt_pack_work again = mt_pack_work_for(packer, share);
   mt_pack_solution bent;
   mt_pack_solver_load(&packer->base_solver, sequences, members, count);
   *fits = mt_pack_solve(&packer->base_solver, MOTET_PACK_BEST, 0, &again, &bent);
@@ -231,7 +231,7 @@ static motet_status plan_global(motet_packer *packer, const motet_pack_sequence 
                                 motet_error *error) {
   for (int32_t k = 0; k < count; k++) packer->members[k] = k;
   mt_pack_solution solution;
-  mt_pack_work work = work_for(packer, 1);
+  mt_pack_work work = mt_pack_work_for(packer, 1);
   mt_pack_solver_load(&packer->solver, sequences, packer->members, count);
   if (!mt_pack_solve_global(&packer->solver, &packer->timeline, &work, &solution))
     return mt_error_set(error, MOTET_ERROR_ILLEGAL,

@@ -46,6 +46,9 @@ struct motet_packer {
   motet_pack_plan plan;
 };
 
+/** Counted work for this share of the deadline. */
+mt_pack_work mt_pack_work_for(const motet_packer *packer, double share);
+
 /** Plans @p members as one microbatch with this share of the effort; `*fits` is false, and nothing is added, if the
  * planner cannot. */
 motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequence *sequences,

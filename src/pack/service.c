@@ -1,5 +1,5 @@
-/* Planning ahead: one worker thread with one packer (and so one pool of rank sets), and a ring of batches. A finished
- * plan is copied into its slot, so that the worker never touches what the caller reads. */
+/* Planning ahead: one worker thread with one packer (and so one pool of rank sets), and a ring of batches. A
+ * finished plan is copied into its slot, so that the worker never touches what the caller reads. */
 #include "base/array.h"
 #include "base/error.h"
 #include "motet/pack.h"
