@@ -93,7 +93,8 @@ static void large_plan(void) {
                                 .ranks = 64,
                                 .microbatches = 1024};
   step_times times = measure(&options, 5);
-  printf("1  P 64, M 1024, 3 regions: derive, order, lower, verify, simulate, explain   %7.1f ms   goal < 100 ms  %s\n",
+  printf("1  P 64, M 1024, 3 regions: derive, order, lower, verify, simulate, explain   %7.1f ms   goal < 100 ms  "
+         "%s\n",
          1e3 * times.plan, verdict(times.plan < 0.1));
   printf("   of it verify %.1f ms, simulate %.1f ms (%.1f M events/s); (max,+) equal to the last digit: %s\n",
          1e3 * times.verify, 1e3 * times.simulate, (double)times.events / times.simulate / 1e6,
@@ -111,9 +112,11 @@ static void large_cluster(void) {
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   double gib = (double)usage.ru_maxrss / (1 << 20);
-  printf("2  8192 ranks (P 16 x DP 512) x 128 microbatches: derive to simulate, explained %6.2f s    goal < 2 s     %s\n",
+  printf("2  8192 ranks (P 16 x DP 512) x 128 microbatches: derive to simulate, explained %6.2f s    goal < 2 s    "
+         " %s\n",
          times.plan, verdict(times.plan < 2));
-  printf("   verify %.2f s, simulate %.2f s: %.1f M events/s (goal >= 10) %s; %.2f GiB (goal < 2) %s; all with (max,+) %.1f s\n",
+  printf("   verify %.2f s, simulate %.2f s: %.1f M events/s (goal >= 10) %s; %.2f GiB (goal < 2) %s; all with "
+         "(max,+) %.1f s\n",
          times.verify, times.simulate, (double)times.events / times.simulate / 1e6,
          verdict((double)times.events / times.simulate >= 1e7), gib, verdict(gib < 2), now() - begin);
 }
@@ -129,19 +132,32 @@ typedef struct encoder_row {
 
 /* Proven optima: 01 of the design, found there by exact search. */
 static const encoder_row rows[] = {
-    {4, 4, false, 1, {1}, 22},     {4, 16, false, 1, {1}, 58},    {4, 16, false, 1, {2}, 61},
-    {8, 16, false, 1, {1}, 70},    {8, 32, false, 1, {1}, 118},   {8, 32, false, 1, {2}, 119},
-    {4, 16, false, 4, {0.4, 0.4, 0.4, 2.0}, 57.4},                {4, 8, true, 1, {1}, 36},
-    {4, 16, true, 1, {1}, 63},     {8, 16, true, 1, {1}, 72},     {8, 32, true, 1, {1}, 120},
-    {3, 10, false, 1, {1.5}, 0},   {5, 13, true, 1, {0.7}, 0},    {16, 64, false, 1, {2.5}, 0},
-    {16, 64, true, 1, {1}, 0},     {64, 1024, false, 1, {1}, 0},  {64, 1024, true, 1, {1}, 0},
+    {4, 4, false, 1, {1}, 22},
+    {4, 16, false, 1, {1}, 58},
+    {4, 16, false, 1, {2}, 61},
+    {8, 16, false, 1, {1}, 70},
+    {8, 32, false, 1, {1}, 118},
+    {8, 32, false, 1, {2}, 119},
+    {4, 16, false, 4, {0.4, 0.4, 0.4, 2.0}, 57.4},
+    {4, 8, true, 1, {1}, 36},
+    {4, 16, true, 1, {1}, 63},
+    {8, 16, true, 1, {1}, 72},
+    {8, 32, true, 1, {1}, 120},
+    {3, 10, false, 1, {1.5}, 0},
+    {5, 13, true, 1, {0.7}, 0},
+    {16, 64, false, 1, {2.5}, 0},
+    {16, 64, true, 1, {1}, 0},
+    {64, 1024, false, 1, {1}, 0},
+    {64, 1024, true, 1, {1}, 0},
 };
 
 static double makespan_of(const encoder_row *row, const char *skeleton, double *bound, double *seconds) {
   char schedule[64], unit[64];
   snprintf(schedule, sizeof schedule, "<vision: %s, llm: 1f1b>", skeleton);
-  if (row->trained) snprintf(unit, sizeof unit, "vision: f=1, b=2; llm: f=1, b=2");
-  else snprintf(unit, sizeof unit, "vision: f=1; llm: f=1, b=2");
+  if (row->trained)
+    snprintf(unit, sizeof unit, "vision: f=1, b=2; llm: f=1, b=2");
+  else
+    snprintf(unit, sizeof unit, "vision: f=1; llm: f=1, b=2");
   motet_plan_options options = {.schedule = schedule,
                                 .unit = unit,
                                 .ranks = row->ranks,
@@ -159,8 +175,8 @@ static double makespan_of(const encoder_row *row, const char *skeleton, double *
 
 static void encoder_rows(void) {
   printf("3  transposed encoder, f=1, b=2, communication free\n");
-  printf("   %4s %5s %-8s %-12s %8s %8s %8s %8s %8s %8s %8s\n", "P", "M", "encoder", "e", "inline", "prefix", "fill",
-         "optimum", "bound", "gap %", "ms");
+  printf("   %4s %5s %-8s %-12s %8s %8s %8s %8s %8s %8s %8s\n", "P", "M", "encoder", "e", "inline", "prefix",
+         "fill", "optimum", "bound", "gap %", "ms");
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const encoder_row *row = &rows[i];
     double bound, seconds, ignored;
@@ -195,8 +211,8 @@ static void last_digit(void) {
         equal += measure(&options, 1).equal;
         all++;
       }
-  printf("5  simulation and (max,+) equal to the last digit, every instruction: %d of %d programs  %s\n", equal, all,
-         verdict(equal == all));
+  printf("5  simulation and (max,+) equal to the last digit, every instruction: %d of %d programs  %s\n", equal,
+         all, verdict(equal == all));
 }
 
 int main(void) {

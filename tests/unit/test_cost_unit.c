@@ -26,7 +26,8 @@ static void test_named_units(void **state) {
   mt_unit *units;
   int32_t count;
   motet_error error;
-  assert_int_equal(mt_unit_parse(arena, " vision: f=1 ; llm : f = 1.5, x=1,w=2;", &error, &units, &count), MOTET_OK);
+  assert_int_equal(mt_unit_parse(arena, " vision: f=1 ; llm : f = 1.5, x=1,w=2;", &error, &units, &count),
+                   MOTET_OK);
   assert_int_equal(count, 2);
   assert_string_equal(units[0].name, "vision");
   assert_false(units[0].has_backward);
