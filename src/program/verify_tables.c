@@ -98,7 +98,8 @@ static motet_status check_placement_entries(mt_verifier *verifier) {
       REFUSE_ENTRY("stages", i, "region %d must be below %d", stage->region, p->region_count);
     if (!in_range(stage->group, p->group_count))
       REFUSE_ENTRY("stages", i, "group %d must be below %d", stage->group, p->group_count);
-    if (stage->slab < 0) REFUSE_ENTRY("stages", i, "slab %d must not be negative", stage->slab);
+    if (!in_range(stage->slab, p->stage_count))
+      REFUSE_ENTRY("stages", i, "slab %d must be below %d", stage->slab, p->stage_count);
     if (stage->layer_begin < 0 || stage->layer_end < stage->layer_begin || stage->layer_end > p->layer_count)
       REFUSE_ENTRY("stages", i, "layers [%d, %d) must lie in [0, %d)", stage->layer_begin, stage->layer_end,
                    p->layer_count);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { DRAWN = 250, PLANS = 150, MUTANTS_A_PROGRAM = 3, TRIES = 20 };
+enum { WILD = 3000, DRAWN = 250, PLANS = 150, MUTANTS_A_PROGRAM = 3, TRIES = 20 };
 
 static int64_t below(mt_random *random, int64_t bound) { return (int64_t)mt_random_below(random, (uint64_t)bound); }
 
@@ -513,9 +513,79 @@ static void test_damaging_mutants_are_refused(void **state) {
   }
 }
 
+/* ---- Wild tables: whatever they hold, an answer comes and nothing breaks ---- */
+
+typedef struct table {
+  void *data;
+  int64_t bytes;
+} table;
+
+static void scribble(motet_program *p, int64_t length, mt_random *random) {
+  table tables[] = {
+      {p->modules, p->module_count * (int64_t)sizeof *p->modules},
+      {p->module_edges, p->module_edge_count * (int64_t)sizeof *p->module_edges},
+      {p->layer_trainable, p->layer_count},
+      {p->microbatches, p->microbatch_count * (int64_t)sizeof *p->microbatches},
+      {p->stages, p->stage_count * (int64_t)sizeof *p->stages},
+      {p->edges, p->edge_count * (int64_t)sizeof *p->edges},
+      {p->group_ranks, p->ranks * (int64_t)sizeof *p->group_ranks},
+      {p->ties, p->tie_count * (int64_t)sizeof *p->ties},
+      {p->carried, p->carried_count * (int64_t)sizeof *p->carried},
+      {p->buffers, p->buffer_count * (int64_t)sizeof *p->buffers},
+      {p->static_bytes, p->stage_count * (int64_t)sizeof *p->static_bytes},
+      {p->saved_bytes.values, (int64_t)p->stage_count * p->microbatch_count * 8},
+      {p->output_bytes.values, (int64_t)p->stage_count * p->microbatch_count * 8},
+      {p->instructions, length * (int64_t)sizeof *p->instructions},
+      {&p->saved_bytes.stage_stride, 16}, /* both strides */
+      {p->rank_begin, (p->ranks + 1) * (int64_t)sizeof *p->rank_begin},
+  };
+  table chosen = tables[below(random, (int64_t)(sizeof tables / sizeof tables[0]))];
+  bool names = chosen.data == p->modules; /* pointers stay */
+  if (chosen.bytes < 8) return;
+  int64_t word = below(random, chosen.bytes / 4);
+  if (names) word = word / 4 * 4 + 2 + word % 2;
+  int32_t value = (int32_t)mt_random_bits(random);
+  int32_t near[] = {-1, 0, 1, 2, 3, INT32_MAX, INT32_MIN, value};
+  memcpy((char *)chosen.data + 4 * word, &near[below(random, 8)], sizeof value);
+}
+
+/* Lists keep inside the array: how long that is only its owner knows. */
+static void clamp_lists(motet_program *p, int64_t length) {
+  for (int32_t i = 0; i <= p->ranks; i++) {
+    if (p->rank_begin[i] > length || p->rank_begin[i] < -length) p->rank_begin[i] = length;
+  }
+}
+
+static void test_wild_tables_are_answered(void **state) {
+  (void)state;
+  int answers[2] = {0, 0};
+  for (uint64_t seed = 0; seed < WILD; seed++) {
+    mt_random random = mt_random_stream(seed, "wild");
+    motet_program *base = program_draw(&random);
+    for (int i = 0; i < 5; i++) {
+      motet_program *p = program_copy(base);
+      for (int64_t changes = 1 + below(&random, 4); changes > 0; changes--) {
+        scribble(p, length_of(base), &random);
+        clamp_lists(p, length_of(base));
+      }
+      motet_error error;
+      motet_verification verification;
+      motet_verify_options options = {.check_blocking = true, .capacity = (int32_t)below(&random, 3)};
+      motet_status status = motet_verify(p, &options, &error, &verification);
+      answers[status == MOTET_OK]++;
+      if (status != MOTET_OK) assert_true(error.status == status && error.text[0] != '\0');
+      motet_verification_free(&verification);
+      program_free(p);
+    }
+    program_free(base);
+  }
+  assert_true(answers[0] > WILD && answers[1] > WILD / 20);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_damaging_mutants_are_refused),
+      cmocka_unit_test(test_wild_tables_are_answered),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
