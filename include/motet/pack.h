@@ -100,7 +100,8 @@ typedef struct motet_pack_options {
   motet_pack_scope scope;
   motet_pack_batch batch;
   int32_t batch_size; /**< of MOTET_PACK_FIXED */
-  double deadline_ms; /**< the search's effort, turned into counted work: never a clock [1] */
+  double deadline_ms; /**< the search's effort, turned into counted work: never a clock
+                                [1, or 1 per 512 sequences if that is more] */
 } motet_pack_options;
 
 typedef struct motet_pack_group {

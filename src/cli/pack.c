@@ -38,7 +38,7 @@ static const mt_option options[] = {
     {"planner", MT_OPTION_TEXT, offsetof(pack_options, planner), "NAME",
      "best | bfd-dp | static:16 | pow2-greedy | lpt [best]"},
     {"deadline-ms", MT_OPTION_NUMBER, offsetof(pack_options, deadline_ms), "MS",
-     "effort of the search; counted, so that it is the same everywhere [1]"},
+     "effort of the search; counted, so that it is the same everywhere [1, more beyond 512 sequences]"},
     {"count", MT_OPTION_INTEGER, offsetof(pack_options, count), "N", "sequences drawn from a distribution [512]"},
     {"seed", MT_OPTION_INTEGER, offsetof(pack_options, seed), "N", "of a distribution [1]"},
     {"compare", MT_OPTION_FLAG, offsetof(pack_options, compare), NULL, "a table of all planners on the same input"},
@@ -356,13 +356,8 @@ static int plan_and_print(const motet_pack_options *how, const mt_trace *trace, 
 }
 
 static int run(const mt_command *command, int argc, char **argv) {
-  pack_options chosen = {.batch = "all",
-                         .scope = "microbatch",
-                         .degrees = "all",
-                         .planner = "best",
-                         .ranks_per_node = 8,
-                         .seed = 1,
-                         .deadline_ms = 1};
+  pack_options chosen = {
+      .batch = "all", .scope = "microbatch", .degrees = "all", .planner = "best", .ranks_per_node = 8, .seed = 1};
   motet_error error;
   motet_error_clear(&error);
   motet_pack_options how = {0};

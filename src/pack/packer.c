@@ -9,6 +9,7 @@
 /* Trials a millisecond on one core of a common server; what a plan may spend is counted in these. */
 static const double TRIALS_PER_MS = 90e3;
 static const double DEADLINE_MS_MAX = 1e7;
+enum { SEQUENCES_PER_MS = 512 }; /* of the default deadline */
 static const int64_t MEMORY_TOKENS_MAX = (int64_t)1 << 40;
 
 static motet_status check(const motet_pack_options *options, motet_error *error) {
@@ -60,7 +61,6 @@ motet_status motet_packer_create(const motet_pack_options *options, motet_error 
   motet_packer *packer = calloc(1, sizeof *packer);
   if (packer == NULL) return mt_error_memory(error, sizeof *packer, "a packer");
   packer->options = *options;
-  if (options->deadline_ms <= 0) packer->options.deadline_ms = 1;
   packer->fixed_arena = mt_arena_create();
   packer->batch_arena = mt_arena_create();
   bool sets_made =
@@ -170,7 +170,7 @@ static motet_status check_sequences(const motet_packer *packer, const motet_pack
 }
 
 mt_pack_work mt_pack_work_for(const motet_packer *packer, double share) {
-  return (mt_pack_work){0, (int64_t)(packer->options.deadline_ms * share * TRIALS_PER_MS)};
+  return (mt_pack_work){0, (int64_t)(packer->deadline_ms * share * TRIALS_PER_MS)};
 }
 
 motet_status mt_pack_plan_microbatch(motet_packer *packer, const motet_pack_sequence *sequences,
@@ -297,6 +297,9 @@ motet_status motet_packer_plan(motet_packer *packer, const motet_pack_sequence *
   motet_status status = check_sequences(packer, sequences, count, error);
   if (status == MOTET_OK) status = reserve(packer, count, error);
   if (status != MOTET_OK) return status;
+  packer->deadline_ms = packer->options.deadline_ms;
+  if (packer->deadline_ms <= 0)
+    packer->deadline_ms = count > SEQUENCES_PER_MS ? (double)count / SEQUENCES_PER_MS : 1;
   packer->plan = (motet_pack_plan){.stop = MOTET_PACK_STOP_BOUND};
   mt_pack_forget_microbatches(packer);
   packer->deferred.count = 0;

@@ -15,6 +15,7 @@ struct motet_packer {
   int32_t *base_degrees, base_degree_count; /* allowed degrees of the base family, with a group budget */
   mt_pack_table base_table;
   int64_t longest;
+  double deadline_ms; /* of the current plan */
 
   int32_t capacity; /* sequences that the batch arena's arrays hold */
   mt_pack_solver solver, base_solver;
