@@ -295,6 +295,7 @@ class PackGroup(Structure):
         ("rank_first", c_int64),
         ("sequence_first", c_int64),
         ("sequence_count", c_int32),
+        ("cumulative_first", c_int64),
         ("tokens", c_int64),
         ("area", c_double),
         ("start", c_double),
