@@ -37,6 +37,7 @@ static void handle_signals(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
 }
 
 static void report(void *context, const motet_error *error) {
