@@ -1,0 +1,162 @@
+/* Causal decoders of text: Llama, Qwen2, Qwen3, InternLM2, dense or with routed experts. */
+#include "model/draft.h"
+
+#include <motet/program.h>
+
+#include <string.h>
+
+/* What a decoder's model_type says about biases and norms where the config is silent. */
+typedef struct decoder_kind {
+  const char *name;
+  bool qkv_bias;        /* always there */
+  const char *all_bias; /* key of a switch for the biases of all four projections, or NULL */
+  bool mlp_switch;      /* mlp_bias may switch biases of the feed-forward on */
+  bool qk_norm;
+  bool head_width_apart; /* head_dim has a default of its own */
+  bool routed;
+} decoder_kind;
+
+static const decoder_kind kinds[] = {
+    {"llama", false, "attention_bias", true, false, false, false},
+    {"qwen2", true, NULL, false, false, false, false},
+    {"qwen2_vl_text", true, NULL, false, false, false, false},
+    {"qwen2_5_vl_text", true, NULL, false, false, false, false},
+    {"internlm2", false, "bias", false, false, false, false},
+    {"qwen3", false, "attention_bias", false, true, true, false},
+    {"qwen3_vl_text", false, "attention_bias", false, true, true, false},
+    {"qwen3_moe", false, "attention_bias", false, true, false, true},
+    {"qwen3_vl_moe_text", false, "attention_bias", false, true, false, true},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static const decoder_kind *find_kind(mt_draft *draft, const char *prefix, const char *type) {
+  for (int k = 0; k < KINDS; k++)
+    if (strcmp(type, kinds[k].name) == 0) return &kinds[k];
+  mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, prefix, "model_type",
+                "no decoder of this kind is known; llama, qwen2, qwen3, qwen3_moe and internlm2 are");
+  return NULL;
+}
+
+static void read_experts(mt_draft *draft, const char *prefix, mt_decoder *decoder) {
+  decoder->experts = mt_draft_integer(draft, prefix, "num_experts", MT_EXPERTS_MAX);
+  decoder->experts_per_token = mt_draft_integer(draft, prefix, "num_experts_per_tok", decoder->experts);
+  decoder->expert_width = mt_draft_integer(draft, prefix, "moe_intermediate_size", MT_WIDTH_MAX);
+  decoder->sparse_step = mt_draft_integer_or(draft, prefix, "decoder_sparse_step", MT_LAYERS_MAX, 1);
+}
+
+void mt_decoder_read(mt_draft *draft, const char *prefix, const char *type, mt_decoder *decoder) {
+  *decoder = (mt_decoder){.prefix = prefix};
+  const decoder_kind *kind = find_kind(draft, prefix, type);
+  if (kind == NULL) return;
+  mt_block *block = &decoder->block;
+  *block = (mt_block){.rows = MT_ROWS_TEXT, .area = MT_AREA_TEXT, .norm_tensors = 1, .gated = true};
+  decoder->layers = mt_draft_integer(draft, prefix, "num_hidden_layers", MT_LAYERS_MAX);
+  block->hidden = mt_draft_integer(draft, prefix, "hidden_size", MT_WIDTH_MAX);
+  block->heads = mt_draft_integer(draft, prefix, "num_attention_heads", MT_HEADS_MAX);
+  block->kv_heads = mt_draft_integer_or(draft, prefix, "num_key_value_heads", MT_HEADS_MAX, block->heads);
+  block->intermediate = kind->routed ? mt_draft_integer_or(draft, prefix, "intermediate_size", MT_WIDTH_MAX, 1)
+                                     : mt_draft_integer(draft, prefix, "intermediate_size", MT_WIDTH_MAX);
+  decoder->vocabulary = mt_draft_integer(draft, prefix, "vocab_size", MT_VOCABULARY_MAX);
+  decoder->tied =
+      mt_draft_flag(draft, "", "tie_word_embeddings", mt_draft_flag(draft, prefix, "tie_word_embeddings", false));
+  bool all_bias = kind->all_bias != NULL && mt_draft_flag(draft, prefix, kind->all_bias, false);
+  block->qkv_bias = kind->qkv_bias || all_bias;
+  block->out_bias = all_bias;
+  block->mlp_bias = kind->mlp_switch && mt_draft_flag(draft, prefix, "mlp_bias", false);
+  block->qk_norm_tensors = kind->qk_norm ? 1 : 0;
+  if (kind->routed) read_experts(draft, prefix, decoder);
+  if (!mt_draft_has(draft, prefix, "head_dim") && !kind->head_width_apart)
+    mt_draft_divides(draft, prefix, "num_attention_heads", block->heads, block->hidden, "hidden_size");
+  int64_t usual = kind->head_width_apart ? 128 : block->hidden / block->heads;
+  block->head_width = mt_draft_integer_or(draft, prefix, "head_dim", MT_HEADS_MAX, usual > 0 ? usual : 1);
+  mt_draft_divides(draft, prefix, "num_key_value_heads", block->kv_heads, block->heads, "num_attention_heads");
+}
+
+static void design_routed(mt_layer_design *design, const mt_decoder *decoder) {
+  const mt_block *block = &decoder->block;
+  mt_block_attention(design, block);
+  mt_design_norm(design, block->rows, block->hidden, 1, 1);
+  mt_design_linear(design, block->rows, block->hidden, decoder->experts, MT_LINEAR_SAVES);
+  mt_design_activation(design, block->rows, decoder->experts, 1); /* the router's softmax */
+  mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, block->hidden, decoder->expert_width,
+                    MT_LINEAR_SAVES);
+  mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, block->hidden, decoder->expert_width, 0);
+  mt_design_activation(design, MT_ROWS_ROUTED, decoder->expert_width, 2);
+  mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, decoder->expert_width, block->hidden,
+                    MT_LINEAR_SAVES);
+  /* The router's weights multiply what experts give: their gradient needs it. */
+  mt_design_activation(design, MT_ROWS_ROUTED, block->hidden, 1);
+}
+
+void mt_decoder_head(mt_draft *draft, const mt_decoder *decoder, const char *suffix) {
+  const mt_block *block = &decoder->block;
+  mt_layer_design *head = mt_draft_design(draft, "head");
+  mt_design_norm(head, block->rows, block->hidden, 1, 1);
+  mt_design_linear(head, block->rows, block->hidden, decoder->vocabulary, MT_LINEAR_SAVES);
+  if (decoder->tied) head->parameters -= block->hidden * decoder->vocabulary;
+  mt_design_loss(head, block->rows, decoder->vocabulary);
+  mt_draft_layers(draft, head, 1, suffix);
+}
+
+/* One block; the designs of equal blocks are shared. `carried`: sets of features that it hands on. */
+typedef struct block_designs {
+  const mt_layer_design *dense, *routed;
+} block_designs;
+
+static const mt_layer_design *block_design(mt_draft *draft, const mt_decoder *decoder, bool routed, int64_t carried,
+                                           block_designs *known) {
+  const mt_layer_design **shared = routed ? &known->routed : &known->dense;
+  if (carried == 0 && *shared != NULL) return *shared;
+  mt_layer_design *design = mt_draft_design(draft, routed ? "decoder block with experts" : "decoder block");
+  if (routed) {
+    design_routed(design, decoder);
+    mt_design_output(design, decoder->block.rows, decoder->block.hidden);
+  } else {
+    mt_block_design(design, &decoder->block);
+  }
+  mt_design_output(design, MT_ROWS_FEATURES, carried * decoder->block.hidden);
+  if (carried == 0) *shared = design;
+  return design;
+}
+
+void mt_decoder_append(mt_draft *draft, const mt_decoder *decoder, int64_t carried) {
+  const mt_block *block = &decoder->block;
+  int64_t dense[MT_LAYERS_MAX];
+  int32_t dense_count = 0;
+  if (decoder->experts > 0)
+    dense_count =
+        mt_draft_list(draft, decoder->prefix, "mlp_only_layers", 0, MT_LAYERS_MAX - 1, MT_LAYERS_MAX, dense);
+  mt_module_facts *facts = mt_draft_module(draft, "llm", MOTET_INPUT_TOKENS, true);
+  *facts = (mt_module_facts){.hidden = block->hidden,
+                             .heads = block->heads,
+                             .kv_heads = block->kv_heads,
+                             .head_width = block->head_width,
+                             .intermediate = block->intermediate,
+                             .experts = decoder->experts,
+                             .experts_per_token = decoder->experts_per_token,
+                             .expert_width = decoder->expert_width,
+                             .vocabulary = decoder->vocabulary};
+  mt_layer_design *embed = mt_draft_design(draft, "token embedding");
+  mt_design_values(embed, decoder->vocabulary, block->hidden);
+  mt_design_output(embed, block->rows, block->hidden);
+  mt_design_output(embed, MT_ROWS_FEATURES, carried * block->hidden);
+  mt_draft_layers(draft, embed, 1, "embed");
+  block_designs known = {0};
+  for (int64_t l = 0; l < decoder->layers && draft->json->status == MOTET_OK; l++) {
+    bool routed = decoder->experts > 0 && (l + 1) % decoder->sparse_step == 0;
+    for (int32_t i = 0; i < dense_count; i++) routed = routed && dense[i] != l;
+    int64_t left = carried > l + 1 ? carried - l - 1 : 0;
+    mt_draft_layers(draft, block_design(draft, decoder, routed, left, &known), 1, NULL);
+  }
+  mt_decoder_head(draft, decoder, "head");
+  draft->result->model->tied_embeddings = decoder->tied;
+  draft->result->decodes_text = true;
+}
+
+void mt_family_text(mt_draft *draft) {
+  mt_decoder decoder;
+  mt_decoder_read(draft, "", mt_draft_text(draft, "", "model_type", ""), &decoder);
+  if (draft->json->status != MOTET_OK) return;
+  mt_decoder_append(draft, &decoder, 0);
+  draft->result->measure = mt_measure_text;
+}
