@@ -42,7 +42,8 @@ static void vision_module(mt_draft *draft, const tower_sizes *tower, int64_t lay
                           .out_bias = true,
                           .mlp_bias = true};
   int64_t grid = tower->image / tower->patch;
-  mt_module_facts *facts = mt_draft_module(draft, "vision", MOTET_INPUT_PIXELS, false);
+  mt_module_facts *facts = mt_draft_module(draft, "vision", MOTET_INPUT_PIXELS,
+                                           mt_draft_flag(draft, "", "unfreeze_mm_vision_tower", false));
   *facts = (mt_module_facts){.hidden = shape.hidden,
                              .heads = shape.heads,
                              .kv_heads = shape.kv_heads,
