@@ -236,11 +236,81 @@ static void test_progress_against_a_machine(void **state) {
   assert_true(hangs > 100 && runs > 100 && blocking_hangs > 100 && buffered_hangs > 10);
 }
 
+/* ---- Collectives of overlapping groups: three stages, each held by two of three ranks ---- */
+
+/* Every group has one collective, alike on both members; @p turned: each rank begins with the other of its two. */
+static motet_program *overlapping_groups(bool turned) {
+  static const int32_t members[3][2] = {{0, 1}, {1, 2}, {0, 2}};
+  static const int32_t reduces[2][3][2] = {{{0, 2}, {0, 1}, {1, 2}}, {{0, 2}, {1, 0}, {2, 1}}};
+  program_builder b;
+  builder_start(&b, 3, 1);
+  builder_module(&b, "llm", 3, true);
+  int32_t region = builder_region(&b, "llm", false);
+  for (int32_t s = 0; s < 3; s++) builder_stage(&b, region, s, s, s + 1, builder_group(&b, 2, members[s]));
+  for (int32_t s = 0; s < 2; s++) builder_edge(&b, s, s + 1);
+  builder_microbatch(&b, 0, 1, 0);
+  for (int32_t s = 0; s < 3; s++) { /* stage s runs on rank s */
+    if (s > 0) {
+      builder_transfer(&b, s, MOTET_RECV, 0, s - 1, 0, false, s - 1);
+      builder_transfer(&b, s, MOTET_WAIT, MOTET_FLAG_RECV, s - 1, 0, false, s - 1);
+    }
+    builder_compute(&b, s, MOTET_FWD, s, 0);
+    if (s == 2) continue;
+    builder_transfer(&b, s, MOTET_SEND, 0, s, 0, false, s + 1);
+    builder_transfer(&b, s, MOTET_WAIT, 0, s, 0, false, s + 1);
+  }
+  for (int32_t s = 2; s >= 0; s--) {
+    if (s < 2) {
+      builder_transfer(&b, s, MOTET_RECV, 0, s, 0, true, s + 1);
+      builder_transfer(&b, s, MOTET_WAIT, MOTET_FLAG_RECV, s, 0, true, s + 1);
+    }
+    builder_compute(&b, s, MOTET_BWD, s, 0);
+    if (s == 0) continue;
+    builder_transfer(&b, s, MOTET_SEND, 0, s - 1, 0, true, s - 1);
+    builder_transfer(&b, s, MOTET_WAIT, 0, s - 1, 0, true, s - 1);
+  }
+  for (int32_t rank = 0; rank < 3; rank++) {
+    for (int32_t i = 0; i < 2; i++) {
+      int32_t stage = reduces[turned][rank][i];
+      builder_reduce(&b, rank, stage, -1, b.stages.data[stage].group);
+    }
+  }
+  builder_end(&b);
+  motet_program *program = builder_program(&b);
+  builder_free(&b);
+  return program;
+}
+
+static void test_overlapping_groups(void **state) {
+  (void)state;
+  motet_program *p = overlapping_groups(false);
+  motet_error error;
+  if (motet_verify(p, NULL, &error, NULL) != MOTET_OK) fail_msg("%s: %s", error.rule, error.text);
+  assert_false(program_hangs(p, false, 0));
+  program_free(p);
+  /* Rank 0 stands in {0, 1}, rank 1 in {1, 2}, rank 2 in {0, 2}: each waits for the next. */
+  p = overlapping_groups(true);
+  motet_verification verification;
+  assert_int_equal(motet_verify(p, NULL, &error, &verification), MOTET_ERROR_REFUSED);
+  assert_string_equal(error.rule, "progress");
+  assert_int_equal(verification.cycle_count, 3);
+  for (int32_t i = 0; i < 3; i++) {
+    int64_t position = verification.cycle[2 * i + 1];
+    assert_int_equal(verification.cycle[2 * i], i);
+    assert_int_equal(at(p, i, position)->kind, MOTET_ALL_REDUCE);
+    assert_int_equal(at(p, i, position)->stage, i);
+  }
+  assert_true(program_hangs(p, false, 0));
+  motet_verification_free(&verification);
+  program_free(p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fragments_hang_when_blocking),
       cmocka_unit_test(test_waits_that_hang_are_refused),
       cmocka_unit_test(test_progress_against_a_machine),
+      cmocka_unit_test(test_overlapping_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
