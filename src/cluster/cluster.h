@@ -1,0 +1,65 @@
+/** @file
+ * Clusters: what a device can do, and the links between devices, level by level.
+ *
+ * A level joins `devices` devices, those of the level below several times over: two dies in a package, eight
+ * devices in a node, nodes in a cluster. Ranks are numbered so that the devices of a group at any level are
+ * neighbours. The link of two ranks is that of the lowest level that holds both.
+ *
+ * Presets and files state published peaks. What is achieved is an efficiency beside them; a measured profile
+ * replaces both.
+ */
+#ifndef MT_CLUSTER_CLUSTER_H
+#define MT_CLUSTER_CLUSTER_H
+
+#include "base/error.h"
+#include "cluster/links.h"
+
+#include <stddef.h>
+
+enum { MT_CLUSTER_NAME_SIZE = 64, MT_CLUSTER_LEVELS = 8 };
+
+typedef struct mt_device {
+  char name[MT_CLUSTER_NAME_SIZE];
+  double bfloat16_flops, float16_flops, float32_flops; /* dense peaks; 0: none stated */
+  double memory_bytes, memory_bytes_per_second;
+  double matmul_efficiency, attention_efficiency, memory_efficiency; /* of the peaks, at large sizes */
+} mt_device;
+
+typedef struct mt_level {
+  char name[MT_CLUSTER_NAME_SIZE];
+  int32_t devices; /* joined by this level */
+  mt_link link;    /* of one device, in each direction */
+} mt_level;
+
+typedef struct mt_cluster {
+  char name[MT_CLUSTER_NAME_SIZE];
+  mt_device device;
+  mt_level levels[MT_CLUSTER_LEVELS]; /* from inside to outside; the last joins all */
+  int32_t level_count;
+  int32_t fast_level; /* the largest that still suits tensor and Ulysses parallelism */
+  int32_t devices;
+} mt_cluster;
+
+/** Names of the presets, comma separated. */
+const char *mt_cluster_presets(void);
+
+/** A preset by name, with as many devices as @p devices (rounded up to whole groups below the last level). */
+motet_status mt_cluster_preset(const char *name, int32_t devices, motet_error *error, mt_cluster *cluster);
+
+/** Reads a cluster file (YAML, docs/clusters.md). Errors name file, line and key. */
+motet_status mt_cluster_read(const char *path, motet_error *error, mt_cluster *cluster);
+
+/** The same from memory; @p name stands for the file in errors. */
+motet_status mt_cluster_parse(const char *yaml, size_t bytes, const char *name, motet_error *error,
+                              mt_cluster *cluster);
+
+/** Number of the lowest level that holds both ranks; ranks outside the cluster count as joined by the last. */
+int32_t mt_cluster_level(const mt_cluster *cluster, int32_t a, int32_t b);
+
+/** The two-level view that simulation charges by: inside the fast level, and the link above it. */
+mt_links mt_cluster_links(const mt_cluster *cluster);
+
+/** Whether levels nest and every number is in range; for clusters made by hand. */
+motet_status mt_cluster_check(const mt_cluster *cluster, motet_error *error);
+
+#endif
