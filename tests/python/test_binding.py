@@ -191,6 +191,49 @@ class Packing(unittest.TestCase):
             motet.Packer(4, 100, motet.Cost(attention=1.0), planner="static")
 
 
+class Sampling(unittest.TestCase):
+    LENGTHS = [100, 350, 20, 60, 90, 380, 10, 10, 200, 150, 40]
+
+    def samplers(self, **options):
+        cost = motet.Cost(attention=1e-9, linear=1e-6)
+        return [
+            motet.PackSampler(self.LENGTHS, motet.Packer(4, 100, cost, batch="auto"), 4, rank, **options)
+            for rank in range(4)
+        ]
+
+    def test_every_sample_once_and_groups_agree(self):
+        walks = [list(sampler.assignments()) for sampler in self.samplers(seed=3)]
+        self.assertEqual(len({len(walk) for walk in walks}), 1)
+        taken = []
+        for row in zip(*walks):
+            self.assertEqual(len({(a.step, a.microbatch) for a in row}), 1)
+            for rank, assignment in enumerate(row):
+                if assignment.group is None:
+                    self.assertEqual(assignment.samples, ())
+                    continue
+                self.assertIn(rank, assignment.group.ranks)
+                self.assertLessEqual(sum(self.LENGTHS[i] for i in assignment.samples), 100 * len(assignment.group.ranks))
+                for other in assignment.group.ranks:
+                    self.assertEqual(row[other].samples, assignment.samples)
+                if rank == assignment.group.ranks[0]:
+                    taken += assignment.samples
+        self.assertEqual(sorted(taken), list(range(len(self.LENGTHS))))
+
+    def test_epochs(self):
+        first, second = self.samplers(seed=3)[0], self.samplers(seed=3)[0]
+        self.assertEqual(list(first), list(second))
+        self.assertEqual(len(first), len(list(first)))
+        second.set_epoch(1)
+        self.assertNotEqual(list(first), list(second))
+
+    def test_what_has_no_room_waits(self):
+        cost = motet.Cost(attention=1e-9)
+        sampler = motet.PackSampler([400] * 3 + [10], motet.Packer(4, 100, cost), 4, 0, shuffle=False)
+        walk = list(sampler.assignments())
+        self.assertEqual(sorted(i for a in walk for i in a.samples if a.group.ranks[0] == 0), [0, 1, 2, 3])
+        self.assertEqual(max(a.step for a in walk), 3)
+
+
 class Mirrors(unittest.TestCase):
     def test_structs_are_the_headers(self):
         compiler = os.environ.get("CC")

@@ -38,11 +38,13 @@ from .program import (
     read_pytorch_csv,
     write_pytorch_csv,
 )
+from .sampler import Assignment, PackSampler
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "Assignment",
     "Buffer",
     "Cost",
     "Edge",
@@ -58,6 +60,7 @@ __all__ = [
     "MotetError",
     "OutOfMemoryError",
     "Pack",
+    "PackSampler",
     "Packer",
     "ParseError",
     "Plan",
