@@ -160,8 +160,10 @@ static bool try_repair(maker *k, mt_repair *repair, mt_ticks target, int64_t sha
   return reached(k, target);
 }
 
-/* Aims at the bound, then halves the gap, then spends what is left on the next better makespan. */
+/* Far from the bound the gap is halved, each target with a part of the effort. Near it the bound is often out of
+ * reach, and what is left of the effort goes into one small step after the other. */
 static bool run_repair(maker *k, int64_t work) {
+  enum { NEAR = 4, PART = 6 };
   const mt_instance *instance = k->instance;
   if (reached(k, k->bound) || work <= 0) return true;
   if (has_window(k)) {
@@ -170,17 +172,16 @@ static bool run_repair(maker *k, int64_t work) {
   }
   mt_repair *repair = mt_repair_create(k->arena, instance, k->windows);
   if (repair == NULL) return false;
-  /* Without a common unit a plan better by less than a millionth is not worth a round. */
-  mt_ticks step = instance->exact ? 1 : k->best->makespan / 1000000 + 1;
-  int64_t share = work / 4;
-  mt_ticks low = k->bound, target = low;
-  for (; low < k->best->makespan && work > 0; target = low + (k->best->makespan - low) / 2) {
-    if (low + step >= k->best->makespan && target > k->bound) break;
-    if (!try_repair(k, repair, target, share, &work)) low = target + step;
-    share = work / 4;
+  mt_ticks step = instance->exact ? 1 : k->best->makespan / 1024 + 1;
+  for (mt_ticks low = k->bound; !reached(k, k->bound) && work > 0;) {
+    mt_ticks gap = k->best->makespan - low, target = k->best->makespan - step;
+    bool near = gap <= NEAR * step;
+    if (!near) target = low + gap / 2;
+    if (target < k->bound) target = k->bound;
+    if (try_repair(k, repair, target, near ? work : work / PART, &work)) continue;
+    if (near) break;
+    low = target + 1;
   }
-  while (work > 0 && k->best->makespan - step >= k->bound)
-    if (!try_repair(k, repair, k->best->makespan - step, work, &work)) break;
   return true;
 }
 
