@@ -191,6 +191,13 @@ def random_text(rng, kind):
     return config
 
 
+def random_gpt2(rng, kind):
+    h = rng.randint(1, 6)
+    return {"model_type": kind, "n_layer": rng.randint(1, 5), "n_head": h, "n_embd": h * rng.randint(2, 20),
+            "n_inner": rng.choice([None, 33]), "n_positions": rng.randint(4, 60), "vocab_size": rng.randint(10, 500),
+            "tie_word_embeddings": rng.random() < 0.5}
+
+
 def random_deepseek(rng, kind):
     h = rng.randint(1, 6)
     config = {"model_type": kind, "num_hidden_layers": rng.randint(1, 5), "num_attention_heads": h,
@@ -289,6 +296,7 @@ def main():
     makers += [(random_qwen_vl, k) for k in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")]
     makers += [(random_internvl, "internvl_chat"), (random_idefics, "idefics3"), (random_mt5, "mt5")]
     makers += [(random_generator, k) for k in ("WanModel", "DiTTransformer2DModel", "CogVideoXTransformer3DModel")]
+    makers += [(random_gpt2, "gpt2")]
     cases = []
     for maker, kind in makers:
         for _ in range(8):

@@ -22,6 +22,7 @@ static const family families[] = {
     {"_class_name", "WanModel", "Wan", mt_family_wan},
     {"_class_name", "WanTransformer3DModel", "Wan", mt_family_wan},
     {"predictor.model_id", "videoditsparse", "Open-Sora-Plan", mt_family_open_sora},
+    {"model_type", "gpt2", "GPT-2", mt_family_gpt2},
     {"model_type", "llama", "Llama", mt_family_text},
     {"model_type", "qwen2", "Qwen2", mt_family_text},
     {"model_type", "qwen3", "Qwen3", mt_family_text},
@@ -198,6 +199,8 @@ void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, co
     sum.weight_flops += extents[e] * rates->weight_flops;
     sum.saved_bytes += extents[e] * rates->saved_bytes;
     sum.passed_bytes += extents[e] * rates->passed_bytes;
+    sum.saved_row_bytes += extents[e] * rates->saved_row_bytes;
+    sum.passed_row_bytes += extents[e] * rates->passed_row_bytes;
     sum.output_bytes += extents[e] * rates->output_bytes;
     if (is_area(e)) cost->attention_flops += forward;
     cost->worst_forward_flops += e == MT_ROWS_ROUTED ? worst * forward : forward;
@@ -208,7 +211,14 @@ void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, co
   cost->recompute_flops = sum.forward_flops;
   cost->saved_bytes = whole_bytes(sum.saved_bytes);
   cost->passed_bytes = whole_bytes(sum.passed_bytes);
+  cost->saved_row_bytes = whole_bytes(sum.saved_row_bytes);
+  cost->passed_row_bytes = whole_bytes(sum.passed_row_bytes);
   cost->output_bytes = whole_bytes(sum.output_bytes);
+}
+
+int64_t mt_architecture_share(int64_t bytes, int64_t row_bytes, int32_t tensor_parallel, bool sequence_parallel) {
+  if (sequence_parallel) row_bytes = 0;
+  return row_bytes + (bytes - row_bytes + tensor_parallel - 1) / tensor_parallel;
 }
 
 int64_t mt_architecture_module_parameters(const mt_architecture *architecture, int32_t module) {

@@ -97,6 +97,8 @@ typedef struct mt_layer_cost {
   double worst_forward_flops; /* where routing sends as much as it can to one device's experts */
   int64_t saved_bytes;        /* kept from forward to backward */
   int64_t passed_bytes;       /* the same if the weights are frozen and only a gradient passes */
+  int64_t saved_row_bytes;    /* of saved_bytes: whole rows, which tensor parallelism alone does not divide */
+  int64_t passed_row_bytes;   /* of passed_bytes */
   int64_t output_bytes;
 } mt_layer_cost;
 
@@ -104,6 +106,10 @@ typedef struct mt_layer_cost {
  * none. */
 void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, const double extents[MT_EXTENTS],
                           int32_t expert_parallel, mt_layer_cost *cost);
+
+/** Of @p bytes, of which @p row_bytes are whole rows, what one of @p tensor_parallel devices keeps: the rest is
+ * divided, and with sequence parallelism everything (arXiv 2205.05198, table 2). */
+int64_t mt_architecture_share(int64_t bytes, int64_t row_bytes, int32_t tensor_parallel, bool sequence_parallel);
 
 /** Parameters of a module as published, those not computed with included. */
 int64_t mt_architecture_module_parameters(const mt_architecture *architecture, int32_t module);

@@ -77,15 +77,15 @@ static void design_routed(mt_layer_design *design, const mt_decoder *decoder) {
   mt_block_attention(design, block);
   mt_design_norm(design, block->rows, block->hidden, 1, 1);
   mt_design_linear(design, block->rows, block->hidden, decoder->experts, MT_LINEAR_SAVES);
-  mt_design_activation(design, block->rows, decoder->experts, 1); /* the router's softmax */
+  mt_design_factor(design, block->rows, decoder->experts, 2); /* the router's softmax */
   mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, block->hidden, decoder->expert_width,
                     MT_LINEAR_SAVES);
   mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, block->hidden, decoder->expert_width, 0);
   mt_design_activation(design, MT_ROWS_ROUTED, decoder->expert_width, 2);
   mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, decoder->expert_width, block->hidden,
-                    MT_LINEAR_SAVES);
+                    MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
   /* The router's weights multiply what experts give: their gradient needs it. */
-  mt_design_activation(design, MT_ROWS_ROUTED, block->hidden, 1);
+  mt_design_factor(design, MT_ROWS_ROUTED, block->hidden, 2);
 }
 
 void mt_decoder_head(mt_draft *draft, const mt_decoder *decoder, const char *suffix) {

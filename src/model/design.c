@@ -13,9 +13,18 @@ static void add_parameters(mt_layer_design *design, int64_t a, int64_t b, int64_
 }
 
 /* Kept for every backward. */
-static void keep(mt_rates *rates, double bytes) {
+static void keep(mt_rates *rates, double bytes, bool row) {
   rates->saved_bytes += bytes;
   rates->passed_bytes += bytes;
+  if (!row) return;
+  rates->saved_row_bytes += bytes;
+  rates->passed_row_bytes += bytes;
+}
+
+/* Kept for gradients of weights. */
+static void keep_input(mt_rates *rates, double bytes, bool row) {
+  rates->saved_bytes += bytes;
+  if (row) rates->saved_row_bytes += bytes;
 }
 
 static void product(mt_layer_design *design, mt_extent rows, int64_t in, int64_t out, int options) {
@@ -24,7 +33,7 @@ static void product(mt_layer_design *design, mt_extent rows, int64_t in, int64_t
   rates->forward_flops += flops;
   rates->input_flops += flops;
   rates->weight_flops += flops;
-  if (options & MT_LINEAR_SAVES) rates->saved_bytes += VALUE_BYTES * (double)in;
+  if (options & MT_LINEAR_SAVES) keep_input(rates, VALUE_BYTES * (double)in, !(options & MT_LINEAR_SPLIT));
 }
 
 void mt_design_linear(mt_layer_design *design, mt_extent rows, int64_t in, int64_t out, int options) {
@@ -39,10 +48,19 @@ void mt_design_experts(mt_layer_design *design, mt_extent rows, int64_t count, i
   add_parameters(design, count, in, out, &design->expert_parameters);
 }
 
-void mt_design_norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors) {
+static void norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors, bool row) {
   int statistics = tensors == 1 ? 1 : 2;
-  keep(&design->rates[rows], (double)groups * (VALUE_BYTES * (double)width + (double)statistics * STATISTIC_BYTES));
+  keep(&design->rates[rows], (double)groups * (VALUE_BYTES * (double)width + (double)statistics * STATISTIC_BYTES),
+       row);
   add_parameters(design, width, tensors, 1, 0);
+}
+
+void mt_design_norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors) {
+  norm(design, rows, width, groups, tensors, true);
+}
+
+void mt_design_head_norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors) {
+  norm(design, rows, width, groups, tensors, false);
 }
 
 void mt_design_attention(mt_layer_design *design, const mt_attention *attention) {
@@ -53,16 +71,20 @@ void mt_design_attention(mt_layer_design *design, const mt_attention *attention)
      (arXiv 2307.08691, section 3.1.2: five products to the forward's two). */
   area->forward_flops += 2 * heads * (key + value);
   area->input_flops += 2 * heads * (3 * key + 2 * value);
-  keep(&design->rates[attention->queries], heads * (VALUE_BYTES * (key + value) + STATISTIC_BYTES));
-  keep(&design->rates[attention->keys], kv_heads * VALUE_BYTES * (key + value));
+  keep(&design->rates[attention->queries], heads * (VALUE_BYTES * (key + value) + STATISTIC_BYTES), false);
+  keep(&design->rates[attention->keys], kv_heads * VALUE_BYTES * (key + value), false);
 }
 
 void mt_design_activation(mt_layer_design *design, mt_extent rows, int64_t width, int inputs) {
-  keep(&design->rates[rows], VALUE_BYTES * (double)inputs * (double)width);
+  keep(&design->rates[rows], VALUE_BYTES * (double)inputs * (double)width, false);
 }
 
 void mt_design_keep(mt_layer_design *design, mt_extent rows, int64_t width) {
-  design->rates[rows].saved_bytes += VALUE_BYTES * (double)width;
+  keep_input(&design->rates[rows], VALUE_BYTES * (double)width, true);
+}
+
+void mt_design_factor(mt_layer_design *design, mt_extent rows, int64_t width, int bytes) {
+  keep(&design->rates[rows], bytes * (double)width, true);
 }
 
 void mt_design_values(mt_layer_design *design, int64_t count, int64_t width) {
@@ -74,5 +96,5 @@ void mt_design_output(mt_layer_design *design, mt_extent rows, int64_t width) {
 }
 
 void mt_design_loss(mt_layer_design *design, mt_extent rows, int64_t vocabulary) {
-  keep(&design->rates[rows], LOGIT_BYTES * (double)vocabulary);
+  keep(&design->rates[rows], LOGIT_BYTES * (double)vocabulary, false);
 }

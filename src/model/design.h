@@ -45,11 +45,13 @@ typedef enum mt_extent {
 /** What one unit of an extent costs a layer. */
 typedef struct mt_rates {
   double forward_flops;
-  double input_flops;  /* for the gradient of the layer's input */
-  double weight_flops; /* for the gradients of its weights */
-  double saved_bytes;  /* kept for a backward with weight gradients */
-  double passed_bytes; /* of these, what a backward without weight gradients needs */
-  double output_bytes; /* handed to the next layer */
+  double input_flops;                       /* for the gradient of the layer's input */
+  double weight_flops;                      /* for the gradients of its weights */
+  double saved_bytes;                       /* kept for a backward with weight gradients */
+  double passed_bytes;                      /* of these, what a backward without weight gradients needs */
+  double saved_row_bytes, passed_row_bytes; /* of either: whole rows, which only sequence parallelism divides, not
+                                               tensor parallelism */
+  double output_bytes;                      /* handed to the next layer */
 } mt_rates;
 
 typedef struct mt_layer_design {
@@ -63,7 +65,8 @@ typedef struct mt_layer_design {
 /** Options of mt_design_linear(). */
 enum {
   MT_LINEAR_BIAS = 1,
-  MT_LINEAR_SAVES = 2 /* its input is a tensor of its own; else an operation before it keeps that tensor already */
+  MT_LINEAR_SAVES = 2, /* its input is a tensor of its own; else an operation before it keeps that tensor already */
+  MT_LINEAR_SPLIT = 4  /* tensor parallelism divides its input (row-parallel); else its output */
 };
 
 /** `out` values a row from `in` values (a convolution: kernel volume times channels). */
@@ -77,6 +80,9 @@ void mt_design_experts(mt_layer_design *design, mt_extent rows, int64_t count, i
  * 2: scale and shift). Keeps its input and its statistics (one a group for a root mean square, else two). */
 void mt_design_norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors);
 
+/** The same over heads' values, which tensor parallelism divides. */
+void mt_design_head_norm(mt_layer_design *design, mt_extent rows, int64_t width, int64_t groups, int tensors);
+
 /** An attention's heads and the rows its two sides come from. */
 typedef struct mt_attention {
   mt_extent queries, keys, area;
@@ -89,6 +95,9 @@ void mt_design_attention(mt_layer_design *design, const mt_attention *attention)
 
 /** An element-wise function of `inputs` tensors of `width` values (1: GELU, SiLU; 2: gated): they are kept. */
 void mt_design_activation(mt_layer_design *design, mt_extent rows, int64_t width, int inputs);
+
+/** `bytes` a value of a whole row of `width`, kept for every backward: 2 for a factor, 1 for a dropout's mask. */
+void mt_design_factor(mt_layer_design *design, mt_extent rows, int64_t width, int bytes);
 
 /** A tensor of `width` 16-bit values a row that only gradients of weights need. */
 void mt_design_keep(mt_layer_design *design, mt_extent rows, int64_t width);

@@ -146,10 +146,10 @@ void mt_block_attention(mt_layer_design *design, const mt_block *block) {
   mt_design_linear(design, block->rows, block->hidden, key, bias);
   if (block->qk_norm_tensors > 0) {
     bool whole = block->qk_norm_whole;
-    mt_design_norm(design, block->rows, whole ? query : block->head_width, whole ? 1 : block->heads,
-                   block->qk_norm_tensors);
-    mt_design_norm(design, block->rows, whole ? key : block->head_width, whole ? 1 : block->kv_heads,
-                   block->qk_norm_tensors);
+    mt_design_head_norm(design, block->rows, whole ? query : block->head_width, whole ? 1 : block->heads,
+                        block->qk_norm_tensors);
+    mt_design_head_norm(design, block->rows, whole ? key : block->head_width, whole ? 1 : block->kv_heads,
+                        block->qk_norm_tensors);
   }
   mt_attention attention = {.queries = block->rows,
                             .keys = block->rows,
@@ -172,7 +172,8 @@ void mt_block_feed_forward(mt_layer_design *design, const mt_block *block) {
   mt_design_linear(design, block->rows, block->hidden, block->intermediate, bias | MT_LINEAR_SAVES);
   if (block->gated) mt_design_linear(design, block->rows, block->hidden, block->intermediate, bias);
   mt_design_activation(design, block->rows, block->intermediate, block->gated ? 2 : 1);
-  mt_design_linear(design, block->rows, block->intermediate, block->hidden, bias | MT_LINEAR_SAVES);
+  mt_design_linear(design, block->rows, block->intermediate, block->hidden,
+                   bias | MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
   if (block->layer_scale) {
     mt_design_values(design, 1, block->hidden);
     mt_design_keep(design, block->rows, block->hidden);

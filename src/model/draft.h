@@ -120,8 +120,8 @@ void mt_t5_encoder(mt_draft *draft, const mt_t5 *t5);
 extern const mt_t5 mt_t5_xxl_multilingual;
 
 typedef void mt_family_read(mt_draft *draft);
-mt_family_read mt_family_text, mt_family_deepseek, mt_family_qwen2_vl, mt_family_qwen2_5_vl, mt_family_qwen3_vl,
-    mt_family_internvl, mt_family_llava, mt_family_idefics3, mt_family_mt5, mt_family_dit, mt_family_cogvideox,
-    mt_family_wan, mt_family_open_sora;
+mt_family_read mt_family_text, mt_family_gpt2, mt_family_deepseek, mt_family_qwen2_vl, mt_family_qwen2_5_vl,
+    mt_family_qwen3_vl, mt_family_internvl, mt_family_llava, mt_family_idefics3, mt_family_mt5, mt_family_dit,
+    mt_family_cogvideox, mt_family_wan, mt_family_open_sora;
 
 #endif

@@ -73,7 +73,7 @@ static void design_gated(mt_layer_design *design, mt_extent rows, int64_t hidden
   mt_design_linear(design, rows, hidden, width, 0);
   mt_design_linear(design, rows, hidden, width, 0);
   mt_design_activation(design, rows, width, 2);
-  mt_design_linear(design, rows, width, hidden, MT_LINEAR_SAVES);
+  mt_design_linear(design, rows, width, hidden, MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
 }
 
 static void design_routed(mt_layer_design *design, const deepseek_sizes *model) {
@@ -81,13 +81,13 @@ static void design_routed(mt_layer_design *design, const deepseek_sizes *model) 
   int64_t hidden = decoder->block.hidden, width = decoder->expert_width, count = decoder->experts;
   mt_design_norm(design, MT_ROWS_TEXT, hidden, 1, 1);
   mt_design_linear(design, MT_ROWS_TEXT, hidden, count, MT_LINEAR_SAVES);
-  mt_design_activation(design, MT_ROWS_TEXT, count, 1);
+  mt_design_factor(design, MT_ROWS_TEXT, count, 2);
   if (model->shared_experts > 0) design_gated(design, MT_ROWS_TEXT, hidden, model->shared_experts * width);
   mt_design_experts(design, MT_ROWS_ROUTED, count, hidden, width, MT_LINEAR_SAVES);
   mt_design_experts(design, MT_ROWS_ROUTED, count, hidden, width, 0);
   mt_design_activation(design, MT_ROWS_ROUTED, width, 2);
-  mt_design_experts(design, MT_ROWS_ROUTED, count, width, hidden, MT_LINEAR_SAVES);
-  mt_design_activation(design, MT_ROWS_ROUTED, hidden, 1); /* what the router's weights multiply */
+  mt_design_experts(design, MT_ROWS_ROUTED, count, width, hidden, MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
+  mt_design_factor(design, MT_ROWS_ROUTED, hidden, 2); /* what the router's weights multiply */
 }
 
 static void design_block(mt_layer_design *design, const deepseek_sizes *model, bool routed) {

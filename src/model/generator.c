@@ -24,8 +24,8 @@ void mt_generator_cross(mt_layer_design *design, const mt_cross *cross) {
   mt_design_linear(design, MT_ROWS_CONDITION, cross->condition, inner, bias);
   mt_design_linear(design, MT_ROWS_CONDITION, cross->condition, inner, bias);
   if (cross->qk_norm) {
-    mt_design_norm(design, MT_ROWS_LATENT, inner, 1, 1);
-    mt_design_norm(design, MT_ROWS_CONDITION, inner, 1, 1);
+    mt_design_head_norm(design, MT_ROWS_LATENT, inner, 1, 1);
+    mt_design_head_norm(design, MT_ROWS_CONDITION, inner, 1, 1);
   }
   mt_attention attention = {.queries = MT_ROWS_LATENT,
                             .keys = MT_ROWS_CONDITION,

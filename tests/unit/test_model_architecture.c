@@ -260,6 +260,56 @@ static void test_saved_bytes_equal_korthikantis_formula(void **state) {
                    4 * tokens * 32000 + 2 * 2 * tokens * 4096 + 4 * tokens);
 }
 
+/* Korthikanti et al., table 2 and figure 7: activations on the first stage, without recomputation and with sequence
+ * parallelism and selective recomputation; 18 bytes a parameter of the blocks. Theirs keep the scores of the full
+ * square (5as^2b, divided by t); ours, without them, is their selective recomputation. Interleaving with v chunks
+ * keeps (1 + (p - 1) / (pv)) times as much, plain pipelining p microbatches of L / p layers. */
+static void test_memory_equals_korthikantis_table(void **state) {
+  (void)state;
+  char path[512], line[256];
+  snprintf(path, sizeof path, "%s/models/korthikanti_2022_memory_a100.csv", MOTET_TEST_DATA);
+  static const struct {
+    const char *name;
+    int64_t hidden, layers, heads;
+  } models[] = {{"22B", 6144, 48, 64}, {"175B", 12288, 96, 96}, {"530B", 20480, 105, 128}, {"1T", 25600, 128, 160}};
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  int rows = 0;
+  while (fgets(line, sizeof line, file) != NULL) {
+    char name[16], config[512];
+    int tp, pp, vpp, batch;
+    double states, plain, selective;
+    if (sscanf(line, "%15[^,],%d,%d,%d,%d,%lf,%lf,%lf", name, &tp, &pp, &vpp, &batch, &states, &plain,
+               &selective) != 8)
+      continue;
+    int m = 0;
+    while (strcmp(models[m].name, name) != 0) m++;
+    int64_t h = models[m].hidden, layers = models[m].layers, heads = models[m].heads, s = 2048;
+    snprintf(
+        config, sizeof config,
+        "{\"model_type\": \"gpt2\", \"n_layer\": %lld, \"n_embd\": %lld, \"n_head\": %lld, \"n_positions\": 2048, "
+        "\"vocab_size\": 51200}",
+        (long long)layers, (long long)h, (long long)heads);
+    const mt_architecture *model = parsed(config);
+    double extents[MT_EXTENTS];
+    const int64_t segments[4] = {s, s, s, s};
+    const mt_shape shape = {.segments = segments, .segment_count = batch};
+    assert_int_equal(mt_architecture_measure(model, &shape, &failure, extents), MOTET_OK);
+    mt_layer_cost cost = cost_of(model, extents, "llm.0");
+    double in_flight = (double)layers * (vpp > 1 ? 1 + (double)(pp - 1) / (pp * vpp) : 1), gib = 1073741824.0;
+    double scores = 5.0 * (double)(heads * s * s * batch) / tp;
+    int64_t with = mt_architecture_share(cost.saved_bytes, cost.saved_row_bytes, tp, true);
+    int64_t without = mt_architecture_share(cost.saved_bytes, cost.saved_row_bytes, tp, false);
+    double parameters = (double)model->model->layers[1].parameters * (double)layers / (tp * pp);
+    assert_true(fabs(18 * parameters / gib / states - 1) < 0.002);
+    assert_true(fabs(in_flight * (double)with / gib / selective - 1) < 0.005);
+    assert_true(fabs(in_flight * ((double)without + scores) / gib / plain - 1) < 0.002);
+    rows++;
+  }
+  fclose(file);
+  assert_int_equal(rows, 4);
+}
+
 static void test_windows_partition_every_picture(void **state) {
   (void)state;
   const mt_architecture *model = published("Qwen2.5-VL-7B-Instruct");
@@ -485,6 +535,7 @@ int main(void) {
       cmocka_unit_test(test_deepseek_operations_follow_active_parameters),
       cmocka_unit_test(test_operations_equal_megatrons_formula),
       cmocka_unit_test(test_saved_bytes_equal_korthikantis_formula),
+      cmocka_unit_test(test_memory_equals_korthikantis_table),
       cmocka_unit_test(test_windows_partition_every_picture),
       cmocka_unit_test(test_pictures_become_the_published_numbers_of_tokens),
       cmocka_unit_test(test_clips_become_latents),
