@@ -24,7 +24,8 @@ static motet_status unknown_key(const char *name, motet_error *error) {
   motet_status status =
       nearest != NULL
           ? mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; did you mean '%s'?", name, nearest)
-          : mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; 'motet help train' lists the keys", name);
+          : mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; docs/formats/job.md lists the keys",
+                         name);
   mt_error_key(error, name);
   return status;
 }
@@ -245,16 +246,5 @@ void mt_job_print(const mt_job *job, mt_text *text) {
                    value.data != NULL ? value.data : "");
     if (value.failed) text->failed = true;
     mt_text_free(&value);
-  }
-}
-
-void mt_job_describe(mt_text *text) {
-  for (int32_t i = 0; i < mt_job_key_count; i++) {
-    const mt_job_key *key = &mt_job_keys[i];
-    mt_text_append(text, "  %-22s %s", key->name, key->meaning);
-    if (key->choices != NULL && strchr(key->choices, '|') != NULL) mt_text_append(text, " (%s)", key->choices);
-    if (key->standard != NULL) mt_text_append(text, " [%s]", key->standard);
-    if (key->required) mt_text_append(text, " (required)");
-    mt_text_append(text, "\n");
   }
 }

@@ -80,7 +80,4 @@ void mt_job_destroy(mt_job *job);
 /** The job as YAML, every key that has a value: reading it gives the same job. */
 void mt_job_print(const mt_job *job, mt_text *text);
 
-/** One line a key: name, type, default, meaning; for help and manual. */
-void mt_job_describe(mt_text *text);
-
 #endif
