@@ -147,7 +147,7 @@ class Packer:
             areas = [0.5 * float(t) * float(t) for t in tokens]
         if len(areas) != len(tokens):
             raise ValueError(f"{len(areas)} areas for {len(tokens)} sequences")
-        sequences = (lib.PackSequence * len(tokens))(*zip(tokens, areas))
+        sequences = (lib.PackSequence * len(tokens))(*(lib.PackSequence(t, a) for t, a in zip(tokens, areas)))
         error, pointer = lib.Error(), POINTER(lib.PackPlan)()
         status = lib.library().motet_packer_plan(
             self._pointer, sequences, len(tokens), byref(error), byref(pointer)

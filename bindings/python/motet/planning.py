@@ -12,7 +12,7 @@ from . import _library as lib
 from .errors import RefusedError
 from .program import COMPUTE, Instruction, Path, Program, read_program, read_pytorch_csv
 
-IDLE_CAUSES: Tuple[str, ...] = tuple(name for name, _ in lib.Idle._fields_)
+IDLE_CAUSES: Tuple[str, ...] = tuple(field[0] for field in lib.Idle._fields_)
 
 
 class RankMemory(NamedTuple):
@@ -253,7 +253,7 @@ def verify(
         refused.cycle = cycle
         raise
     if verification.blocking_hangs and blocking is not False:
-        refused = RefusedError(
+        hang = RefusedError(
             "the order hangs when sends and receives block one after the other; with sends posted and waited for "
             "later it ends",
             status=-7,
@@ -261,8 +261,8 @@ def verify(
             rank=cycle[0][0],
             instruction=cycle[0][1],
         )
-        refused.cycle = cycle
-        raise refused
+        hang.cycle = cycle
+        raise hang
     return verification
 
 
