@@ -217,7 +217,7 @@ static void split_idle(const attribution *a, int32_t rank, const idle_windows *w
     if (mt_sim_is_collective(
             kind)) { /* waiting for one's own pipeline cools down; the rest is data parallelism's */
       double own = a->latest[replica_slot(a, a->trace->link[place], rank)];
-      pipeline = own - start;
+      pipeline = own - start < seconds ? own - start : seconds; /* measured clocks may put it behind the end */
     }
     parts[MT_IDLE_COOL_DOWN] += pipeline;
     parts[MT_IDLE_DATA_PARALLEL_WAIT] += seconds - pipeline;

@@ -19,7 +19,10 @@ bool mt_chain_back(mt_chain *chain, mt_chain_element *element) {
     if (mt_sim_is_compute(kind)) return true;
     if (!(finish > start)) continue;
     if (kind == MOTET_WAIT) {
-      follow_transfer(chain, mt_trace_transfer(trace, trace->link[place]), element);
+      const mt_transfer *transfer = mt_trace_transfer(trace, trace->link[place]);
+      /* A measured wait takes some time even where both ends were there before: then it is the rank's own. */
+      if (!trace->measured || transfer->send_seconds > start || transfer->receive_seconds > start)
+        follow_transfer(chain, transfer, element);
     } else if (mt_sim_is_collective(kind)) {
       const mt_meeting *meeting = &trace->meetings.data[trace->link[place]];
       if (start < meeting->together) { /* another member was the last to come */

@@ -57,6 +57,7 @@ typedef struct mt_trace {
   int64_t buffer_count;
   MT_ARRAY(mt_transfer) more;
   MT_ARRAY(mt_meeting) meetings;
+  bool measured; /* times of a run: when a transfer was done is not known, only when each end was there */
 } mt_trace;
 
 static inline mt_transfer *mt_trace_transfer(const mt_trace *trace, int64_t index) {

@@ -14,8 +14,7 @@ static const char *const cause_names[MT_IDLE_CAUSES] = {
 
 const char *mt_idle_cause_name(mt_idle_cause cause) { return cause < MT_IDLE_CAUSES ? cause_names[cause] : NULL; }
 
-/* busy, idle, idle share and the two bubbles of 08-commands. */
-static void summarise(const mt_trace *trace, int32_t ranks, mt_simulation *simulation) {
+void mt_simulation_summarise(const mt_trace *trace, int32_t ranks, mt_simulation *simulation) {
   double makespan = trace->makespan, most_body = 0.0, idle = 0.0;
   for (int32_t rank = 0; rank < ranks; rank++) {
     const mt_rank_trace *from = &trace->ranks[rank];
@@ -56,7 +55,7 @@ motet_status mt_simulate(mt_arena *arena, const motet_program *program, const mt
   bool timeline = options != NULL && options->timeline;
   status = mt_engine_run(arena, &sim_costs, attribute || timeline, &features, error, &trace);
   if (status != MOTET_OK) goto done;
-  summarise(&trace, program->ranks, simulation);
+  mt_simulation_summarise(&trace, program->ranks, simulation);
   status = mt_features_peak(arena, &features, trace.makespan, error, &simulation->peak_features);
   if (status != MOTET_OK) goto done;
   if (timeline) {
