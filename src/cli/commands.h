@@ -9,6 +9,7 @@ extern const mt_command mt_command_verify;
 extern const mt_command mt_command_simulate;
 extern const mt_command mt_command_show;
 extern const mt_command mt_command_model;
+extern const mt_command mt_command_report;
 extern const mt_command mt_command_pack;
 extern const mt_command mt_command_profile;
 extern const mt_command mt_command_train;

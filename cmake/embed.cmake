@@ -1,0 +1,20 @@
+# Writes files as C arrays: cmake -DOUTPUT=web_files.c -DHEADER=report/web_files.h -DPREFIX=mt_web
+#   "-DARRAYS=frame=a.html|style=b.css|script=c.js,d.js" -P embed.cmake
+# Several files of one array follow one another. Lists of C numbers, as string literals may not be this long.
+file(WRITE ${OUTPUT}.new "#include \"${HEADER}\"\n")
+string(REPLACE "|" ";" arrays "${ARRAYS}")
+foreach(array IN LISTS arrays)
+  string(REGEX MATCH "^([^=]+)=(.*)$" matched "${array}")
+  set(name ${CMAKE_MATCH_1})
+  string(REPLACE "," ";" files "${CMAKE_MATCH_2}")
+  set(hex "")
+  foreach(file IN LISTS files)
+    file(READ ${file} part HEX)
+    string(APPEND hex ${part})
+  endforeach()
+  string(LENGTH "${hex}" digits)
+  math(EXPR bytes "${digits} / 2")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," numbers "${hex}")
+  file(APPEND ${OUTPUT}.new "\nconst unsigned char ${PREFIX}_${name}[] = {${numbers}0};\nconst size_t ${PREFIX}_${name}_bytes = ${bytes};\n")
+endforeach()
+file(RENAME ${OUTPUT}.new ${OUTPUT})
