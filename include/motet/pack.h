@@ -4,7 +4,9 @@
  *
  * A ::motet_packer is made once from the cluster, the cost and the limits, and plans batch after batch: once it has
  * seen its largest batch it allocates no more. A packer serves one thread at a time; two packers do not meet.
- * Everything is deterministic: the same inputs give the same plan and digest on every rank, compiler and machine.
+ * Everything is deterministic: packers that plan the same batches in the same order make the same plans, with the
+ * same digests, on every rank, compiler and machine. (Groups and times depend on the batch alone; the ranks that a
+ * group gets also on which rank sets earlier plans made.)
  */
 #ifndef MOTET_PACK_H
 #define MOTET_PACK_H

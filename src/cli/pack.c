@@ -257,11 +257,9 @@ static int print_plan(const motet_pack_plan *plan, double seconds, const mt_trac
   for (int64_t m = 0; m < plan->microbatch_count; m++) {
     const motet_pack_microbatch *microbatch = &plan->microbatches[m];
     double busy = 0;
-    int64_t ranks = 0;
     for (int64_t g = 0; g < microbatch->group_count; g++) {
       const motet_pack_group *group = &plan->groups[microbatch->group_first + g];
       busy += group->degree * group->seconds;
-      ranks += group->degree;
     }
     mt_text_append(&text, "\nmicrobatch %lld: %.6g s, %lld groups, %.6g busy rank-seconds\n  %-16s %4s\n",
                    (long long)m, microbatch->value, (long long)microbatch->group_count, busy, "ranks", "d");
