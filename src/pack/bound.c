@@ -121,7 +121,8 @@ static int64_t room_for(const mt_pack_problem *problem, const mt_pack_row *row, 
   double after_attention = slack - row->attention * area,
          after_ring = slack - row->ring * (double)tokens - row->latency;
   if (after_attention < 0 || after_ring < 0) return -1;
-  double length = (double)unit->tokens, most = (double)(memory / unit->tokens);
+  int64_t by_memory = memory / unit->tokens;
+  double length = (double)unit->tokens, most = (double)by_memory;
   double attention = row->linear * length + row->attention * unit->area, ring = (row->linear + row->ring) * length;
   if (attention > 0 && after_attention / attention < most) most = after_attention / attention;
   if (ring > 0 && after_ring / ring < most) most = after_ring / ring;
@@ -246,7 +247,8 @@ double mt_pack_bound_barriers(const mt_pack_problem *problem, const int32_t *by_
   if (problem->count == 0) return 0;
   int64_t tokens = 0, whole = problem->memory_tokens * problem->ranks;
   for (int32_t k = 0; k < problem->count; k++) tokens += problem->tokens[k];
-  double microbatches = (double)(tokens / whole + (tokens % whole != 0)), fixed = problem->table->fixed;
+  int64_t needed = tokens / whole + (tokens % whole != 0);
+  double microbatches = (double)needed, fixed = problem->table->fixed;
   double work = total_work(problem);
   double plain = microbatches * fixed + (work + threshold_extra(problem, INFINITY, scratch)) / problem->ranks;
   int32_t giant = problem->order[0];
@@ -262,9 +264,8 @@ double mt_pack_bound_global(const mt_pack_problem *problem, double value, mt_pac
   if (problem->count == 0) return 0;
   int64_t tokens = 0;
   for (int32_t k = 0; k < problem->count; k++) tokens += problem->tokens[k];
-  double used =
-      (double)(tokens / problem->memory_tokens + (tokens % problem->memory_tokens != 0)); /* ranks, in all */
-  double base = total_work(problem) + problem->table->fixed * used;
+  int64_t ranks = tokens / problem->memory_tokens + (tokens % problem->memory_tokens != 0); /* of all groups */
+  double base = total_work(problem) + problem->table->fixed * (double)ranks;
   double low = base / problem->ranks, largest = largest_floor(problem), high = value;
   if (largest > low) low = largest;
   if (value == INFINITY) return low * (1 - SAFETY);

@@ -167,14 +167,14 @@ motet_status motet_pack_cost_read(const char *path, motet_error *error, motet_pa
   cost->ring_bytes_per_token = mt_json_number_or(&json, "ring_bytes_per_token", 0, NUMBER_MAX, 0);
   cost->latency_seconds_per_hop = mt_json_number_or(&json, "latency_s_per_hop", 0, NUMBER_MAX, 0);
   cost->no_overlap = !mt_json_boolean_or(&json, "overlap", true);
-  const json_t *bandwidth = mt_json_find(&json, "bandwidth_bytes_per_s");
-  if (bandwidth != NULL && !json_is_object(bandwidth)) {
+  json_t *bandwidth = json_object_get(json.root, "bandwidth_bytes_per_s");
+  if (bandwidth != NULL && !json_is_object(bandwidth) && !json_is_null(bandwidth)) {
     mt_json_fail(&json, MOTET_ERROR_PARSE, "bandwidth_bytes_per_s",
                  "an object {\"degree\": bytes per second} belongs here");
-  } else if (bandwidth != NULL) {
+  } else if (json_is_object(bandwidth)) {
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)bandwidth, name, value) add_bandwidth(&json, name, value, cost);
+    json_object_foreach(bandwidth, name, value) add_bandwidth(&json, name, value, cost);
   }
   if (cost->ring_bytes_per_token > 0 && cost->bandwidth_count == 0)
     mt_json_fail(&json, MOTET_ERROR_PARSE, "bandwidth_bytes_per_s",

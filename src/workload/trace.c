@@ -4,7 +4,7 @@
 #include "base/text.h"
 
 #include <jansson.h>
-#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +18,9 @@ static motet_status bad_line(motet_error *error, const char *file, int32_t line,
   return MOTET_ERROR_PARSE;
 }
 
-static const char *unknown_key(const json_t *object) {
+static const char *unknown_key(json_t *object) {
   static const char *const known[] = {"id", "tokens", "area"};
-  for (void *at = json_object_iter((json_t *)(uintptr_t)object); at != NULL;
-       at = json_object_iter_next((json_t *)(uintptr_t)object, at)) {
+  for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at)) {
     bool found = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
       found |= strcmp(json_object_iter_key(at), known[i]) == 0;
@@ -30,8 +29,8 @@ static const char *unknown_key(const json_t *object) {
   return NULL;
 }
 
-static motet_status parse_item(const json_t *object, mt_arena *arena, const char *file, int32_t line,
-                               motet_error *error, mt_trace_item *item) {
+static motet_status parse_item(json_t *object, mt_arena *arena, const char *file, int32_t line, motet_error *error,
+                               mt_trace_item *item) {
   if (!json_is_object(object))
     return bad_line(error, file, line, "", "each line is an object {\"id\": \"a\", \"tokens\": 4096}");
   const char *unknown = unknown_key(object);
@@ -62,26 +61,32 @@ static motet_status parse_item(const json_t *object, mt_arena *arena, const char
 }
 
 static int by_id(const void *a, const void *b) {
-  const mt_trace_item *x = *(const mt_trace_item *const *)a, *y = *(const mt_trace_item *const *)b;
+  const mt_trace_item *x = a, *y = b;
   int order = strcmp(x->id, y->id);
   return order != 0 ? order : (x->line > y->line) - (x->line < y->line);
 }
 
 static motet_status refuse_twins(const mt_trace *trace, const char *file, motet_error *error) {
-  const mt_trace_item **sorted = malloc(((size_t)trace->count + 1) * sizeof *sorted);
+  mt_trace_item *sorted = MT_ARENA_NEW(trace->arena, mt_trace_item, trace->count);
   if (sorted == NULL) return mt_error_memory(error, (size_t)trace->count * sizeof *sorted, "a trace");
-  for (int32_t i = 0; i < trace->count; i++) sorted[i] = &trace->items[i];
+  memcpy(sorted, trace->items, (size_t)trace->count * sizeof *sorted);
   qsort(sorted, (size_t)trace->count, sizeof *sorted, by_id);
-  motet_status status = MOTET_OK;
-  for (int32_t i = 1; i < trace->count && status == MOTET_OK; i++)
-    if (strcmp(sorted[i - 1]->id, sorted[i]->id) == 0) {
-      status = mt_error_set(error, MOTET_ERROR_PARSE, "id: '%.100s' stands at line %d already; ids name sequences",
-                            sorted[i]->id, sorted[i - 1]->line);
-      mt_error_place(error, file, sorted[i]->line);
-      mt_error_key(error, "id");
-    }
-  free(sorted);
-  return status;
+  for (int32_t i = 1; i < trace->count; i++) {
+    if (strcmp(sorted[i - 1].id, sorted[i].id) != 0) continue;
+    mt_error_set(error, MOTET_ERROR_PARSE, "id: '%.100s' stands at line %d already; ids name sequences",
+                 sorted[i].id, sorted[i - 1].line);
+    mt_error_place(error, file, sorted[i].line);
+    mt_error_key(error, "id");
+    return MOTET_ERROR_PARSE;
+  }
+  return MOTET_OK;
+}
+
+/* The text need not end in a zero byte. */
+static bool is_blank(const char *text, size_t length) {
+  for (size_t i = 0; i < length; i++)
+    if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
+  return true;
 }
 
 static motet_status parse_lines(const char *text, size_t bytes, const char *file, motet_error *error,
@@ -94,7 +99,7 @@ static motet_status parse_lines(const char *text, size_t bytes, const char *file
     if (stop == NULL) stop = end;
     line++;
     size_t length = (size_t)(stop - at);
-    if (strspn(at, " \t\r") < length) {
+    if (!is_blank(at, length)) {
       json_error_t problem;
       json_t *object = json_loadb(at, length, JSON_REJECT_DUPLICATES, &problem);
       mt_trace_item item;
