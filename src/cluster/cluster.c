@@ -5,7 +5,8 @@
 
 /* Efficiencies at large sizes where nothing was measured: matrix products 0.8 and memory 0.8 of the peak; attention
  * 0.6 (arXiv 2307.08691, figures 4 and 5: up to 0.73 forward and 0.63 backward on A100). */
-#define USUAL_EFFICIENCY .matmul_efficiency = 0.8, .attention_efficiency = 0.6, .memory_efficiency = 0.8
+#define USUAL_EFFICIENCY                                                                                           \
+  .matmul_efficiency = 0.8, .attention_efficiency = 0.6, .memory_efficiency = 0.8, .matmul_half_width = 64
 
 static const mt_cluster presets[] = {
     {.name = "a100-40gb",

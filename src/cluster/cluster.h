@@ -23,6 +23,8 @@ typedef struct mt_device {
   double bfloat16_flops, float16_flops, float32_flops; /* dense peaks; 0: none stated */
   double memory_bytes, memory_bytes_per_second;
   double matmul_efficiency, attention_efficiency, memory_efficiency; /* of the peaks, at large sizes */
+  double matmul_half_width; /* a product whose smallest side is this wide reaches half of its efficiency; 0: any
+                               does */
 } mt_device;
 
 typedef struct mt_level {

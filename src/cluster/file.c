@@ -36,6 +36,7 @@ static const row device_rows[] = {
     {"memory_bandwidth", MT_QUANTITY_BYTES_A_SECOND, AT(mt_device, memory_bytes_per_second), 1e6, 1e15, true, false,
      false},
     {"matmul_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, matmul_efficiency), 0.001, 1, false, false, false},
+    {"matmul_half_width", MT_QUANTITY_NUMBER, AT(mt_device, matmul_half_width), 0, 4096, false, false, false},
     {"attention_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, attention_efficiency), 0.001, 1, false, false,
      false},
     {"memory_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, memory_efficiency), 0.001, 1, false, false, false},
@@ -272,9 +273,11 @@ motet_status mt_cluster_parse(const char *yaml, size_t bytes, const char *name, 
                               mt_cluster *cluster) {
   yaml_parser_t parser;
   reader state = {.file = name, .error = error};
-  *cluster =
-      (mt_cluster){.name = "cluster",
-                   .device = {.matmul_efficiency = 0.8, .attention_efficiency = 0.6, .memory_efficiency = 0.8}};
+  *cluster = (mt_cluster){.name = "cluster",
+                          .device = {.matmul_efficiency = 0.8,
+                                     .attention_efficiency = 0.6,
+                                     .memory_efficiency = 0.8,
+                                     .matmul_half_width = 64}};
   if (!yaml_parser_initialize(&parser)) return mt_error_memory(error, sizeof parser, "a cluster's reader");
   yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
   motet_status status;

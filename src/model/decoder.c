@@ -86,6 +86,7 @@ static void design_routed(mt_layer_design *design, const mt_decoder *decoder) {
                     MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
   /* The router's weights multiply what experts give: their gradient needs it. */
   mt_design_factor(design, MT_ROWS_ROUTED, block->hidden, 2);
+  mt_design_residual(design, block->rows, block->hidden);
 }
 
 void mt_decoder_head(mt_draft *draft, const mt_decoder *decoder, const char *suffix) {

@@ -52,14 +52,29 @@ typedef struct mt_rates {
   double saved_row_bytes, passed_row_bytes; /* of either: whole rows, which only sequence parallelism divides, not
                                                tensor parallelism */
   double output_bytes;                      /* handed to the next layer */
+  double moved_bytes;     /* element-wise work of a forward, read and written, fused as frameworks fuse it */
+  double moved_row_bytes; /* of these, on whole rows */
+  double heads;           /* of areas: rows of scores that a query-key pair lies in */
 } mt_rates;
+
+/** One product of matrices: its shape decides how much of the peak a device reaches. */
+typedef struct mt_product {
+  mt_extent rows;
+  int64_t in, out;
+  int64_t copies;   /* experts that share the rows; else 1 */
+  bool split_input; /* tensor parallelism divides `in`; else `out` */
+} mt_product;
+
+enum { MT_PRODUCTS_MAX = 48 };
 
 typedef struct mt_layer_design {
   const char *name; /* "decoder block": constant text */
   int64_t parameters;
   int64_t expert_parameters; /* of these, in routed experts */
   mt_rates rates[MT_EXTENTS];
-  bool overflow; /* a size went beyond 64 bits; the rest is meaningless */
+  mt_product products[MT_PRODUCTS_MAX];
+  int32_t product_count;
+  bool overflow; /* a size went beyond 64 bits or a list beyond its room; the rest is meaningless */
 } mt_layer_design;
 
 /** Options of mt_design_linear(). */
@@ -101,6 +116,9 @@ void mt_design_factor(mt_layer_design *design, mt_extent rows, int64_t width, in
 
 /** A tensor of `width` 16-bit values a row that only gradients of weights need. */
 void mt_design_keep(mt_layer_design *design, mt_extent rows, int64_t width);
+
+/** A sum with the residual row: nothing is kept, three rows are moved. */
+void mt_design_residual(mt_layer_design *design, mt_extent rows, int64_t width);
 
 /** Trained values outside matrices: embeddings, tables, class tokens. */
 void mt_design_values(mt_layer_design *design, int64_t count, int64_t width);

@@ -119,8 +119,9 @@ static const char *layer_name(mt_draft *draft, const char *suffix) {
 void mt_draft_layers(mt_draft *draft, const mt_layer_design *design, int64_t count, const char *suffix) {
   int32_t module = draft->module_count - 1;
   if (draft->json->status == MOTET_OK && design->overflow)
-    draft->json->status = mt_error_set(draft->json->error, MOTET_ERROR_LIMIT,
-                                       "a %s has more parameters than 64 bits can count", design->name);
+    draft->json->status =
+        mt_error_set(draft->json->error, MOTET_ERROR_LIMIT,
+                     "a %s has more parameters than 64 bits can count, or too many parts", design->name);
   for (int64_t i = 0; i < count && draft->json->status == MOTET_OK; i++) {
     mt_layer layer = {.name = layer_name(draft, suffix),
                       .module = module,
@@ -159,7 +160,9 @@ void mt_block_attention(mt_layer_design *design, const mt_block *block) {
                             .key_width = block->head_width,
                             .value_width = block->head_width};
   mt_design_attention(design, &attention);
-  mt_design_linear(design, block->rows, query, block->hidden, block->out_bias ? MT_LINEAR_BIAS : 0);
+  mt_design_linear(design, block->rows, query, block->hidden,
+                   MT_LINEAR_SPLIT | (block->out_bias ? MT_LINEAR_BIAS : 0));
+  mt_design_residual(design, block->rows, block->hidden);
   if (block->layer_scale) {
     mt_design_values(design, 1, block->hidden);
     mt_design_keep(design, block->rows, block->hidden);
@@ -174,6 +177,7 @@ void mt_block_feed_forward(mt_layer_design *design, const mt_block *block) {
   mt_design_activation(design, block->rows, block->intermediate, block->gated ? 2 : 1);
   mt_design_linear(design, block->rows, block->intermediate, block->hidden,
                    bias | MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
+  mt_design_residual(design, block->rows, block->hidden);
   if (block->layer_scale) {
     mt_design_values(design, 1, block->hidden);
     mt_design_keep(design, block->rows, block->hidden);

@@ -66,7 +66,8 @@ static void design_attention(mt_layer_design *design, const deepseek_sizes *mode
                             .key_width = block->head_width,
                             .value_width = model->value_width};
   mt_design_attention(design, &attention);
-  mt_design_linear(design, rows, block->heads * model->value_width, hidden, bias);
+  mt_design_linear(design, rows, block->heads * model->value_width, hidden, bias | MT_LINEAR_SPLIT);
+  mt_design_residual(design, rows, hidden);
 }
 
 static void design_gated(mt_layer_design *design, mt_extent rows, int64_t hidden, int64_t width) {
@@ -88,6 +89,7 @@ static void design_routed(mt_layer_design *design, const deepseek_sizes *model) 
   mt_design_activation(design, MT_ROWS_ROUTED, width, 2);
   mt_design_experts(design, MT_ROWS_ROUTED, count, width, hidden, MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
   mt_design_factor(design, MT_ROWS_ROUTED, hidden, 2); /* what the router's weights multiply */
+  mt_design_residual(design, MT_ROWS_TEXT, hidden);
 }
 
 static void design_block(mt_layer_design *design, const deepseek_sizes *model, bool routed) {

@@ -63,7 +63,8 @@ static void design_decoder(mt_layer_design *design, const mt_t5 *t5) {
                         .key_width = t5->head_width,
                         .value_width = t5->head_width};
   mt_design_attention(design, &cross);
-  mt_design_linear(design, MT_ROWS_TEXT, inner, t5->hidden, 0);
+  mt_design_linear(design, MT_ROWS_TEXT, inner, t5->hidden, MT_LINEAR_SPLIT);
+  mt_design_residual(design, MT_ROWS_TEXT, t5->hidden);
   mt_block_feed_forward(design, &block);
   /* The encoder's output travels on to the next block. */
   mt_design_output(design, MT_ROWS_TEXT, t5->hidden);

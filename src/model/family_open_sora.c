@@ -78,7 +78,7 @@ static void append_encoder(mt_draft *draft, const autoencoder_sizes *ae) {
 
 /* Parameters of the decoder, which training never runs. */
 static int64_t decoder_parameters(const autoencoder_sizes *ae) {
-  mt_layer_design all = {0};
+  mt_layer_design all = {0}; /* its list of products overflows, which parameters do not mind */
   mt_extent any = MT_ROWS_GRID_1;
   int64_t c = ae->base, flow = ae->decoder_flow;
   convolution(&all, any, any, ae->latent, 4 * c, VOLUME);
@@ -109,9 +109,9 @@ static void read_autoencoder(mt_draft *draft, autoencoder_sizes *ae) {
       .latent = mt_draft_integer_or(draft, "ae", "latent_dim", 4096, 8),
       .encoder_flow = mt_draft_integer_or(draft, "ae", "encoder_energy_flow_hidden_size", 8192, 64),
       .decoder_flow = mt_draft_integer_or(draft, "ae", "decoder_energy_flow_hidden_size", 8192, 128),
-      .encoder_blocks = mt_draft_integer_or(draft, "ae", "encoder_num_resblocks", 64, 2),
-      .decoder_blocks = mt_draft_integer_or(draft, "ae", "decoder_num_resblocks", 64, 2),
-      .connect_blocks = mt_draft_integer_or(draft, "ae", "connect_res_layer_num", 64, 2),
+      .encoder_blocks = mt_draft_integer_or(draft, "ae", "encoder_num_resblocks", 8, 2),
+      .decoder_blocks = mt_draft_integer_or(draft, "ae", "decoder_num_resblocks", 8, 2),
+      .connect_blocks = mt_draft_integer_or(draft, "ae", "connect_res_layer_num", 8, 2),
       .attention = mt_draft_flag(draft, "ae", "use_attention", true)};
 }
 

@@ -35,7 +35,8 @@ void mt_generator_cross(mt_layer_design *design, const mt_cross *cross) {
                             .key_width = cross->head_width,
                             .value_width = cross->head_width};
   mt_design_attention(design, &attention);
-  mt_design_linear(design, MT_ROWS_LATENT, inner, cross->hidden, MT_LINEAR_BIAS);
+  mt_design_linear(design, MT_ROWS_LATENT, inner, cross->hidden, MT_LINEAR_BIAS | MT_LINEAR_SPLIT);
+  mt_design_residual(design, MT_ROWS_LATENT, cross->hidden);
 }
 
 void mt_generator_module(mt_draft *draft, const mt_block *block) {

@@ -267,7 +267,7 @@ static void test_saved_bytes_equal_korthikantis_formula(void **state) {
 static void test_memory_equals_korthikantis_table(void **state) {
   (void)state;
   char path[512], line[256];
-  snprintf(path, sizeof path, "%s/models/korthikanti_2022_memory_a100.csv", MOTET_TEST_DATA);
+  snprintf(path, sizeof path, "%s/facts/korthikanti_2022_memory_a100.csv", MOTET_TEST_DATA);
   static const struct {
     const char *name;
     int64_t hidden, layers, heads;

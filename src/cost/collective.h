@@ -1,0 +1,32 @@
+/** @file
+ * Times of collectives over a group of ranks by the cluster's links: rings that use every device's links, inside a
+ * node and through all of its ports between nodes.
+ */
+#ifndef MT_COST_COLLECTIVE_H
+#define MT_COST_COLLECTIVE_H
+
+#include "cluster/cluster.h"
+
+typedef enum mt_collective {
+  MT_COLLECTIVE_ALL_REDUCE,
+  MT_COLLECTIVE_REDUCE_SCATTER,
+  MT_COLLECTIVE_ALL_GATHER,
+  MT_COLLECTIVE_ALL_TO_ALL
+} mt_collective;
+
+/** What measured collectives reach of the links; the standing values were fitted, see docs/clusters.md. */
+typedef struct mt_collective_fit {
+  double inside;           /* part of a link's bandwidth, inside a fast level */
+  double between;          /* part of the ports' together, between fast levels */
+  double start_seconds;    /* of any collective */
+  double doubling_seconds; /* and for each doubling of the ranks */
+} mt_collective_fit;
+
+mt_collective_fit mt_collective_fit_usual(void);
+
+/** Seconds for @p bytes (of the whole vector) over @p ranks ranks, @p stride ranks apart from each other; 1:
+ * neighbours. */
+double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, mt_collective kind,
+                             int32_t ranks, int32_t stride, double bytes);
+
+#endif

@@ -1,0 +1,32 @@
+/** @file
+ * Times of layers on a device that nobody has measured yet: products at an efficiency that their shape decides,
+ * attention at its own, element-wise work by the bytes it moves.
+ */
+#ifndef MT_COST_DEVICE_H
+#define MT_COST_DEVICE_H
+
+#include "cluster/cluster.h"
+#include "model/architecture.h"
+
+/** How one layer's work lies on a tensor-parallel group. */
+typedef struct mt_device_share {
+  int32_t tensor_parallel; /* devices that divide each layer; at least 1 */
+  bool sequence_parallel;  /* they divide whole rows, too */
+  bool stored_scores;      /* attention without fusion: scores of the full square are written, masked and read */
+} mt_device_share;
+
+typedef struct mt_layer_seconds {
+  double forward, input_gradient, weight_gradient;
+  double attention; /* of the forward: what selective recomputation repeats */
+} mt_layer_seconds;
+
+/** Seconds of @p layer for a microbatch of these extents on one of the group's devices, without communication. */
+void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
+                             const double extents[MT_EXTENTS], const mt_device_share *share,
+                             mt_layer_seconds *seconds);
+
+/** Seconds of mixed-precision Adam on @p parameters of a device: weight, gradient, master copy and two moments are
+ * read, all but the gradient written: 38 bytes a parameter. */
+double mt_device_optimizer_seconds(const mt_device *device, double parameters);
+
+#endif

@@ -1,0 +1,134 @@
+/* Collectives against measured ones; layers on a device against closed forms. */
+#include "cost/collective.h"
+#include "cost/device.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static motet_error failure;
+
+static mt_cluster preset(const char *name, int32_t devices) {
+  mt_cluster cluster;
+  assert_int_equal(mt_cluster_preset(name, devices, &failure, &cluster), MOTET_OK);
+  return cluster;
+}
+
+/* NCCL on A100, 8 a node. The fit saw 8 and 32 ranks; here are the others, mean error by size of group. Two ranks
+ * of a node reach less of their links than any ring of more. */
+static void test_all_reduce_equals_measurements(void **state) {
+  (void)state;
+  static const struct {
+    int ranks;
+    double mean, large; /* of all messages, of those from 64 MiB on */
+  } groups[] = {{2, 0.23, 0.14}, {4, 0.05, 0.03}, {16, 0.10, 0.07}, {64, 0.08, 0.07}, {128, 0.08, 0.07}};
+  mt_cluster cluster = preset("a100-40gb", 128);
+  mt_collective_fit fit = mt_collective_fit_usual();
+  for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+    char path[512], line[128];
+    snprintf(path, sizeof path, "%s/facts/all_reduce_a100.csv", MOTET_TEST_DATA);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    double sum = 0, large_sum = 0;
+    int count = 0, large = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+      int ranks;
+      double bytes, microseconds;
+      if (sscanf(line, "%d,%lf,%lf", &ranks, &bytes, &microseconds) != 3 || ranks != groups[g].ranks) continue;
+      double seconds = mt_collective_seconds(&cluster, &fit, MT_COLLECTIVE_ALL_REDUCE, ranks, 1, bytes);
+      double error = fabs(seconds / (microseconds * 1e-6) - 1);
+      sum += error;
+      count++;
+      if (bytes < 1 << 26) continue;
+      large_sum += error;
+      large++;
+    }
+    fclose(file);
+    assert_true(large >= 5 && count > large);
+    if (sum / count > groups[g].mean || large_sum / large > groups[g].large)
+      fail_msg("%d ranks: mean error %.3f, large messages %.3f", groups[g].ranks, sum / count, large_sum / large);
+  }
+}
+
+static void test_collectives_follow_their_groups(void **state) {
+  (void)state;
+  mt_cluster cluster = preset("h100", 64);
+  const mt_collective_fit ideal = {.inside = 1, .between = 1};
+  double bytes = 1e9, node = 450e9, port = 50e9;
+  assert_true(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_REDUCE, 1, 1, bytes) == 0);
+  assert_true(
+      fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_GATHER, 8, 1, bytes) / (bytes * 7 / 8 / node) -
+           1) < 1e-12);
+  /* One rank a node: one port each. All ranks of eight nodes: eight ports a node, less than a device's links. */
+  assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_REDUCE, 8, 8, bytes) /
+                       (bytes * 14 / 8 / port) -
+                   1) < 1e-12);
+  assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_REDUCE, 64, 1, bytes) /
+                       (bytes * 126 / 64 / (8 * port)) -
+                   1) < 1e-12);
+  /* Every other rank: four a node, four ports. */
+  assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_REDUCE_SCATTER, 8, 2, bytes) /
+                       (bytes * 7 / 8 / (4 * port)) -
+                   1) < 1e-12);
+}
+
+/* An ideal device: the operations alone, divided by the group; a narrow product at half of its efficiency. */
+static void test_layers_on_a_device(void **state) {
+  (void)state;
+  static const char config[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, "
+                               "\"vocab_size\": 1000, \"resid_pdrop\": 0}";
+  mt_arena *arena = mt_arena_create();
+  mt_architecture *model;
+  assert_int_equal(mt_architecture_parse(arena, config, sizeof config - 1, "c", &failure, &model), MOTET_OK);
+  const int64_t tokens = 1024;
+  const mt_shape shape = {.segments = &tokens, .segment_count = 1};
+  double extents[MT_EXTENTS];
+  assert_int_equal(mt_architecture_measure(model, &shape, &failure, extents), MOTET_OK);
+  mt_layer_cost cost;
+  mt_architecture_cost(model, 1, extents, 1, &cost);
+  mt_device device = {.bfloat16_flops = 1e12,
+                      .memory_bytes_per_second = INFINITY,
+                      .matmul_efficiency = 1,
+                      .attention_efficiency = 1,
+                      .memory_efficiency = 1};
+  mt_layer_seconds one, four, narrow, stored;
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &one);
+  assert_true(fabs(one.forward * 1e12 / cost.forward_flops - 1) < 1e-12);
+  assert_true(fabs(one.input_gradient * 1e12 / cost.input_flops - 1) < 1e-12);
+  assert_true(fabs(one.weight_gradient * 1e12 / cost.weight_flops - 1) < 1e-12);
+  assert_true(fabs(one.attention * 1e12 / cost.attention_flops - 1) < 1e-12);
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 4}, &four);
+  assert_true(fabs(four.forward * 4 / one.forward - 1) < 1e-12);
+  device.matmul_half_width = 512; /* the smallest side of every product of this block */
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &narrow);
+  assert_true(fabs((narrow.forward - narrow.attention) / (one.forward - one.attention) - 2) < 1e-12);
+  /* Scores in memory: the square, 8 heads, 13 bytes. */
+  device.memory_bytes_per_second = 1e12;
+  mt_device_layer_seconds(&device, model, 1, extents,
+                          &(mt_device_share){.tensor_parallel = 1, .stored_scores = true}, &stored);
+  double square = 1024.0 * 1025;
+  assert_true(fabs(stored.attention - (2 * cost.attention_flops + 13 * 8 * square) / 1e12) < 1e-15);
+  /* Two norms (4 bytes a value moved), two residual sums (6), GELU of four times the width (4). */
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &one);
+  assert_true(fabs(one.forward - narrow.forward - (2 * 4 + 2 * 6 + 4 * 4) * 512 * 1024.0 / 1e12) < 1e-15);
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 2}, &four);
+  mt_device_layer_seconds(&device, model, 1, extents,
+                          &(mt_device_share){.tensor_parallel = 2, .sequence_parallel = true}, &stored);
+  assert_true(fabs(four.forward - stored.forward - (2 * 4 + 2 * 6) * 512 * 1024.0 / 2 / 1e12) < 1e-15);
+  assert_true(fabs(mt_device_optimizer_seconds(&device, 1e9) - 0.038) < 1e-12);
+  mt_arena_destroy(arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_all_reduce_equals_measurements),
+      cmocka_unit_test(test_collectives_follow_their_groups),
+      cmocka_unit_test(test_layers_on_a_device),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
