@@ -330,9 +330,40 @@ static void without_barriers(void **unused) {
                 sum / CASES, worst, bound_sum / CASES);
 }
 
+/* A sequence without attention that needs two ranks shares them with one whose attention just hides the ring:
+ * counting the ring beside the attention would be above the optimum, which is both in one group of two. */
+static void attention_hides_the_ring(void **unused) {
+  (void)unused;
+  instance of = {.cost = {.attention_seconds_per_area = 1,
+                          .linear_seconds_per_token = 1e-3,
+                          .ring_bytes_per_token = 1,
+                          .bandwidth_count = 1,
+                          .bandwidth_degree = {2},
+                          .bandwidth_bytes_per_second = {1}},
+                 .ranks = 2,
+                 .count = 2,
+                 .memory_tokens = 100,
+                 .degrees = {1, 2},
+                 .degree_count = 2,
+                 .sequences = {{150, 0}, {50, 200}}};
+  double best = optimum(&of, 3);
+  assert_true(close_to(best, 0.1 + 100)); /* 1e-3 * 200 / 2 + max(200 / 2, 200 * 1 / 2) */
+  mt_arena *arena = mt_arena_create();
+  mt_pack_table table;
+  mt_pack_solver solver;
+  load(arena, &of, &table, &solver);
+  mt_pack_work work = {0, 100000};
+  double bound = mt_pack_bound(&solver.problem, solver.by_tokens, 2 * best, &solver.bound_scratch, &work);
+  assert_true(bound <= best);
+  assert_true(bound >= best * (1 - 1e-9));
+  mt_pack_solver_destroy(&solver);
+  mt_arena_destroy(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_microbatch),
+      cmocka_unit_test(attention_hides_the_ring),
       cmocka_unit_test(cut_into_microbatches),
       cmocka_unit_test(without_barriers),
   };
