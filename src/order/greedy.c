@@ -17,18 +17,17 @@ struct mt_greedy {
   const mt_instance *instance;
   const mt_windows *windows;
   mt_greedy_rule rule;
-  task_list *lists;           /* [P + 1] */
-  int32_t *list_next;         /* [nodes] */
-  int32_t *by_due;            /* [items] items in order of their forwards' deadlines */
-  int32_t *owner;             /* [items] */
-  int32_t *missing;           /* [nodes] predecessors that have no start yet */
-  mt_ticks *start;            /* [nodes] or NONE */
-  mt_ticks *free_at;          /* [P] end of the rank's last task */
-  int32_t *next;              /* [P] next body node */
-  int32_t *chain;             /* [nodes] next task in the rank's sequence */
-  int32_t *first, *last;      /* [P] ends of the chains */
-  mt_ticks *room, *back_room; /* [P] idle time left for items; for their backwards, once the first is released */
-  bool late;                  /* something starts too late for the target */
+  task_list *lists;      /* [P + 1] */
+  int32_t *list_next;    /* [nodes] */
+  int32_t *by_due;       /* [items] items in order of their forwards' deadlines */
+  int32_t *owner;        /* [items] */
+  int32_t *missing;      /* [nodes] predecessors that have no start yet */
+  mt_ticks *start;       /* [nodes] or NONE */
+  mt_ticks *free_at;     /* [P] end of the rank's last task */
+  int32_t *next;         /* [P] next body node */
+  int32_t *chain;        /* [nodes] next task in the rank's sequence */
+  int32_t *first, *last; /* [P] ends of the chains */
+  bool late;             /* something starts too late for the target */
   int32_t placed;
   bool carried;          /* some item is */
   int32_t open;          /* free tasks without a start */
@@ -55,8 +54,6 @@ mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const 
   *g = (mt_greedy){.instance = instance,
                    .windows = windows,
                    .lists = MT_ARENA_NEW(arena, task_list, ranks + 1),
-                   .room = MT_ARENA_NEW(arena, mt_ticks, ranks),
-                   .back_room = MT_ARENA_NEW(arena, mt_ticks, ranks),
                    .list_next = MT_ARENA_NEW(arena, int32_t, nodes),
                    .by_due = MT_ARENA_NEW(arena, int32_t, items),
                    .owner = MT_ARENA_NEW(arena, int32_t, items),
@@ -70,10 +67,9 @@ mt_greedy *mt_greedy_create(mt_arena *arena, const mt_instance *instance, const 
                    .wake = MT_ARENA_NEW(arena, mt_ticks, ranks),
                    .heap = MT_ARENA_NEW(arena, int32_t, ranks),
                    .place = MT_ARENA_NEW(arena, int32_t, ranks)};
-  if (g->lists == NULL || g->room == NULL || g->back_room == NULL || g->list_next == NULL || g->by_due == NULL ||
-      g->owner == NULL || g->missing == NULL || g->start == NULL || g->free_at == NULL || g->next == NULL ||
-      g->chain == NULL || g->first == NULL || g->last == NULL || g->wake == NULL || g->heap == NULL ||
-      g->place == NULL)
+  if (g->lists == NULL || g->list_next == NULL || g->by_due == NULL || g->owner == NULL || g->missing == NULL ||
+      g->start == NULL || g->free_at == NULL || g->next == NULL || g->chain == NULL || g->first == NULL ||
+      g->last == NULL || g->wake == NULL || g->heap == NULL || g->place == NULL)
     return NULL;
   by_due_key *keys = MT_ARENA_NEW(arena, by_due_key, items);
   if (keys == NULL) return NULL;
@@ -208,11 +204,6 @@ static void place_node(mt_greedy *g, int32_t node, int32_t rank, mt_ticks start)
   if (node < instance->body_count) {
     g->next[rank]++;
   } else {
-    const mt_item *item = &instance->items[instance->item_of[node]];
-    if (node == item->forward && item->backward >= 0) {
-      g->back_room[rank] -= instance->length[item->backward];
-      g->room[rank] -= instance->length[item->forward] + instance->length[item->backward];
-    }
     g->owner[instance->item_of[node]] = rank;
     g->open--;
   }
@@ -245,19 +236,11 @@ typedef struct moment {
   mt_ticks later;    /* when the next of the tasks looked at is released */
 } moment;
 
-/* An item without an owner goes only where its backward has room, too. */
-static bool has_room(const mt_greedy *g, const mt_item *item, int32_t rank) {
-  if (!g->rule.quota || item->backward < 0 || g->owner[item - g->instance->items] != NONE) return true;
-  const mt_ticks *length = g->instance->length;
-  return length[item->backward] <= g->back_room[rank] &&
-         length[item->forward] + length[item->backward] <= g->room[rank];
-}
-
 static bool may_start(const mt_greedy *g, const moment *now, const mt_item *item, int32_t task) {
   bool opening = item->source && task == item->forward;
   if (now->time + g->instance->length[task] > now->limit[opening ? 0 : 1]) return false;
   if (!opening && now->body != NONE && (item->prefix || (g->rule.patient && now->ready <= now->time))) return false;
-  return window_allows(g, item, task, now->rank, now->time) && (!opening || has_room(g, item, now->rank));
+  return window_allows(g, item, task, now->rank, now->time);
 }
 
 /* The first task of the list that may start now. */
@@ -347,24 +330,6 @@ static void force(mt_greedy *g) {
   place_node(g, best, rank, rank_start);
 }
 
-/* Idle time of the ranks up to the target, in all and behind the first release of a backward. */
-static void set_rooms(mt_greedy *g) {
-  const mt_instance *instance = g->instance;
-  mt_ticks first = g->rule.target;
-  for (int32_t i = 0; i < instance->item_count; i++)
-    if (instance->items[i].backward >= 0 && g->windows->head[instance->items[i].backward] < first)
-      first = g->windows->head[instance->items[i].backward];
-  for (int32_t r = 0; r < instance->ranks; r++) {
-    g->room[r] = g->rule.target;
-    g->back_room[r] = g->rule.target - first;
-    for (int32_t node = instance->body_begin[r]; node < instance->body_begin[r + 1]; node++) {
-      mt_ticks behind = g->windows->head[node] + instance->length[node] - first;
-      g->room[r] -= instance->length[node];
-      g->back_room[r] -= behind < 0 ? 0 : behind < instance->length[node] ? behind : instance->length[node];
-    }
-  }
-}
-
 static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner) {
   const mt_instance *instance = g->instance;
   g->rule = *rule;
@@ -378,7 +343,6 @@ static void reset(mt_greedy *g, const mt_greedy_rule *rule, const int32_t *owner
     g->next[r] = instance->body_begin[r];
     g->first[r] = g->last[r] = g->place[r] = NONE;
   }
-  if (rule->quota) set_rooms(g);
   memset(g->start, 0xff, (size_t)instance->node_count * sizeof *g->start);
   memcpy(g->owner, owner, (size_t)instance->item_count * sizeof *owner);
   for (int32_t node = 0; node < instance->node_count; node++)

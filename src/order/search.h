@@ -27,7 +27,6 @@ typedef struct mt_greedy_rule {
   bool prefix;            /* all forwards that need nothing stand before the body */
   bool patient;           /* a task that nothing waits for does not delay a body node that is ready */
   bool strict;            /* give up where the target is missed */
-  bool quota;             /* a rank takes no item whose backward it has no idle time for */
 } mt_greedy_rule;
 
 typedef struct mt_greedy mt_greedy;
