@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Effort, in node visits of some nanoseconds each. */
-static const int64_t WORK_DEFAULT = 30000000, WORK_BOUND = 6000000, WORK_GREEDY = 450000;
+static const int64_t WORK_DEFAULT = 60000000, WORK_BOUND = 6000000, WORK_GREEDY = 450000;
 static const double WORK_A_SECOND = 1e8;
 enum { NODES_SEARCHED = 1 << 14 }; /* larger instances are repaired on demand only */
 
@@ -175,6 +175,7 @@ static bool run_repair(maker *k, int64_t work) {
   mt_ticks step = instance->exact ? 1 : k->best->makespan / 1024 + 1;
   for (mt_ticks low = k->bound; !reached(k, k->bound) && work > 0;) {
     mt_ticks gap = k->best->makespan - low, target = k->best->makespan - step;
+    if (!instance->exact && target < k->bound) break; /* a thousandth is not worth the effort */
     bool near = gap <= NEAR * step;
     if (!near) target = low + gap / 2;
     if (target < k->bound) target = k->bound;
