@@ -7,7 +7,12 @@ jobs=$(nproc)
 stages="format release clang asan tsan mpich tidy"
 
 configure() { cmake --preset "$1" >"$log" 2>&1 || { cat "$log"; return 1; }; }
-build() { configure "$1" && cmake --build --preset "$1" -j "$jobs" >"$log" 2>&1 || { tail -n 60 "$log"; return 1; }; }
+build() { # preset, then targets; without targets, everything
+  preset=$1
+  shift
+  configure "$preset" && cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"} >"$log" 2>&1 ||
+    { tail -n 60 "$log"; return 1; }
+}
 check() { # preset, then options of ctest
   folder=build-$1
   [ "$1" = release ] && folder=build
@@ -18,12 +23,12 @@ check() { # preset, then options of ctest
 run_stage() {
   case $1 in
     format) clang-format --dry-run -Werror $(git ls-files 'src/*.[ch]' 'include/*.h' 'tests/*.[ch]' 'bench/*.[ch]') ;;
-    release) build release && check release ;;
+    release) build release && check release -j "$jobs" -LE mpi && check release -L mpi ;;
     # The slow rest of the suite runs once, in release; what differs by compiler is in these.
     clang) build clang && check clang -j "$jobs" -L 'unit|property|runtime' ;;
     asan) build asan && check asan -j "$jobs" -L 'unit|property|runtime|fuzz|cli' ;;
-    tsan) build tsan && check tsan -j "$jobs" -L threads ;;
-    mpich) build mpich && check mpich -L mpi ;;
+    tsan) build tsan threads_targets && check tsan -L threads ;;
+    mpich) build mpich mpi_targets && check mpich -L mpi ;;
     tidy) run-clang-tidy -quiet -p build -j "$jobs" "$PWD/(src|bench)/.*\.c$" >"$log" 2>&1 || { grep -E 'error|warning' "$log" | head -n 60; return 1; } ;;
     *) echo "tests: there is no stage '$1'; stages: $stages" >&2; return 2 ;;
   esac
