@@ -5,7 +5,7 @@
 
 all:
 	@tools/setup.sh
-	cmake --preset release
+	cmake --preset release -DMOTET_TESTS=OFF
 	cmake --build --preset release
 
 demo: all

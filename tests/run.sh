@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 stages="format release clang asan tsan mpich tidy"
 
-configure() { cmake --preset "$1" >"$log" 2>&1 || { cat "$log"; return 1; }; }
+configure() { cmake --preset "$1" -DMOTET_TESTS=ON >"$log" 2>&1 || { cat "$log"; return 1; }; }
 build() { # preset, then targets; without targets, everything
   preset=$1
   shift
