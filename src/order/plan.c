@@ -4,7 +4,7 @@
 
 /* Whether two replicas are the same object of planning, so that one order serves both. */
 static bool alike(const mt_plan_replica *a, const mt_plan_replica *b) {
-  return a->derivation == b->derivation && a->costs == b->costs;
+  return a->derivation == b->derivation && a->costs == b->costs && a->carried == b->carried;
 }
 
 /* Lays one kind's values of all replicas side by side: program microbatch = replica * M + local microbatch. */
@@ -56,6 +56,8 @@ motet_status mt_plan_make(mt_arena *arena, const mt_plan_replica *replicas, int3
       mt_order_options order = options->order;
       order.output_bytes = replicas[d].sizes.output_bytes;
       order.first_rank = d * replicas[d].derivation->ranks;
+      order.carried = replicas[d].carried;
+      order.carried_count = replicas[d].carried_count;
       status = mt_order_make(arena, replicas[d].derivation, replicas[d].costs, &order, error, &results[d]);
       if (status != MOTET_OK) break;
       parts[d].order = &results[d].order;

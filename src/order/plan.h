@@ -13,10 +13,13 @@ typedef struct mt_plan_replica {
   const mt_derivation *derivation;
   const mt_cost_table *costs; /* over the replica's own microbatches; all replicas' links must be equal */
   mt_sizes sizes;
+  const motet_carried *carried; /* order `ahead`: what the step before left, in the replica's own numbers; NULL: the
+                                   steady state */
+  int32_t carried_count;
 } mt_plan_replica;
 
 typedef struct mt_plan_options {
-  mt_order_options order; /* output_bytes and first_rank are set for each replica */
+  mt_order_options order; /* output_bytes, first_rank and carried are set for each replica */
   mt_simulate_options simulate;
 } mt_plan_options;
 

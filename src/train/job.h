@@ -58,7 +58,7 @@ typedef struct mt_job {
     int64_t dtype; /* 0: float32 */
     int64_t save_every, keep, eval_every, eval_batches, log_every, timeline_every;
     const char *resume;
-    double hang_seconds, stall_seconds;
+    double search_seconds, hang_seconds, stall_seconds;
   } train;
   mt_arena *arena;
 } mt_job;

@@ -251,6 +251,25 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
   return status == MOTET_OK ? fill_sizes(&this, error, &part->sizes) : status;
 }
 
+/** The replica's part of what the step before left, in its own numbers, without what turns out to have no data. */
+static motet_status make_carried(const mt_planner *planner, int32_t replica_number,
+                                 const mt_planner_microbatch *microbatches, const motet_carried *carried,
+                                 int32_t carried_count, mt_arena *arena, motet_error *error,
+                                 mt_plan_replica *part) {
+  if (carried == NULL) return MOTET_OK;
+  motet_carried *list = MT_ARENA_NEW(arena, motet_carried, carried_count);
+  if (list == NULL) return mt_error_memory(error, (unsigned)carried_count, "carried outputs");
+  part->carried = list;
+  int32_t count = planner->options.microbatches;
+  for (int32_t i = 0; i < carried_count; i++) {
+    int32_t microbatch = carried[i].microbatch - replica_number * count;
+    if (microbatch < 0 || microbatch >= count || microbatches[microbatch].batch.tiles == 0) continue;
+    list[part->carried_count++] =
+        (motet_carried){carried[i].stage, microbatch, carried[i].rank - replica_number * planner->options.pipeline};
+  }
+  return MOTET_OK;
+}
+
 motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which,
                              const mt_planner_microbatch *microbatches, const motet_carried *carried,
                              int32_t carried_count, mt_arena *arena, motet_error *error, mt_plan *plan) {
@@ -258,14 +277,15 @@ motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which
   mt_plan_replica *parts = MT_ARENA_NEW(arena, mt_plan_replica, replicas);
   if (parts == NULL) return mt_error_memory(error, (unsigned)replicas, "a step's plan");
   motet_status status = MOTET_OK;
-  for (int32_t d = 0; d < replicas && status == MOTET_OK; d++)
-    status = make_replica(planner, which, microbatches + (int64_t)d * planner->options.microbatches, arena, error,
-                          &parts[d]);
+  for (int32_t d = 0; d < replicas && status == MOTET_OK; d++) {
+    const mt_planner_microbatch *own = microbatches + (int64_t)d * planner->options.microbatches;
+    status = make_replica(planner, which, own, arena, error, &parts[d]);
+    if (status == MOTET_OK) status = make_carried(planner, d, own, carried, carried_count, arena, error, &parts[d]);
+  }
   if (status != MOTET_OK) return status;
-  mt_plan_options options = {
-      .order = {.carried = carried, .carried_count = carried_count},
-      .simulate = {.timeline = true, .attribute = true},
-  };
+  double effort = planner->options.search_seconds;
+  mt_plan_options options = {.order = {.search_seconds = effort > 0 ? effort : -1},
+                             .simulate = {.timeline = true, .attribute = true}};
   return mt_plan_make(arena, parts, replicas, &options, error, plan);
 }
 

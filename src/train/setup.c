@@ -54,7 +54,8 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .replicas = (int32_t)job->parallel.data,
                                 .microbatches = (int32_t)job->train.microbatches,
                                 .split = job->parallel.split.values,
-                                .split_count = job->parallel.split.count};
+                                .split_count = job->parallel.split.count,
+                                .search_seconds = job->train.search_seconds};
   motet_status status = read_trainable(job, error, options.trainable);
   if (status != MOTET_OK) return status;
   if (job->profile != NULL)

@@ -98,7 +98,8 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                                 .schedule = what->schedule,
                                 .pipeline = what->pipeline,
                                 .replicas = what->replicas,
-                                .microbatches = TRIAL_MICROBATCHES / what->replicas};
+                                .microbatches = TRIAL_MICROBATCHES / what->replicas,
+                                .search_seconds = 0.005};
   memcpy(options.trainable, what->trainable, sizeof options.trainable);
   mt_layer_costs_from_operations(data->config, &options.costs);
   memset(result, 0, sizeof *result);
