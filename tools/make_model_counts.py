@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Parameter counts of the published configs, counted by others: transformers and diffusers build each model on torch's
 meta device (no memory, no weights) and their parameters are added up. Writes tests/data/models/counts.json, and
-random.json with small random configs of every family and their counts.
+random.json with small random configs of every family with their counts and, where the library runs so small a model,
+the operations of a forward as torch counts them.
 
     python tools/make_model_counts.py          needs torch, transformers, diffusers
 
@@ -14,6 +15,7 @@ import random
 import torch
 import diffusers
 import transformers
+from torch.utils.flop_counter import FlopCounterMode
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "tests/data/models"
 
@@ -167,6 +169,36 @@ def count(config):
     return readers.get(kind, text)(config)
 
 
+def operations(config):
+    """Operations of a small model's forward, counted by torch while it runs, and the data that it ran on: attention is
+    counted in full, whatever the mask. None where no library runs the model so simply."""
+    kind = config.get("_class_name") or config["model_type"]
+    plain = {k: v for k, v in config.items() if not k.startswith("_")}
+    one = torch.zeros(1, dtype=torch.long)
+    if kind == "DiTTransformer2DModel":
+        side = config["sample_size"]
+        model = diffusers.DiTTransformer2DModel(**plain)
+        inputs = dict(hidden_states=torch.zeros(1, config["in_channels"], side, side), timestep=one, class_labels=one)
+        data = {"picture": [1, 8 * side, 8 * side]}
+    elif kind == "CogVideoXTransformer3DModel":
+        model = diffusers.CogVideoXTransformer3DModel(**{**plain, "use_rotary_positional_embeddings": False,
+                                                         "sample_frames": 9, "sample_height": 4, "sample_width": 6})
+        inputs = dict(hidden_states=torch.zeros(1, 3, config["in_channels"], 4, 6), timestep=one,
+                      encoder_hidden_states=torch.zeros(1, 226, config["text_embed_dim"]))
+        data = {"picture": [9, 32, 48]}
+    elif kind in ("llama", "qwen2", "qwen3", "qwen3_moe", "gpt2", "deepseek_v2", "deepseek_v3"):
+        tokens = 4 if kind == "gpt2" else 24
+        model = transformers.AutoModelForCausalLM.from_config(auto(config), attn_implementation="eager")
+        model.set_experts_implementation("eager") if hasattr(model, "set_experts_implementation") else None
+        inputs, data = dict(input_ids=torch.zeros(1, tokens, dtype=torch.long), use_cache=False), {"tokens": tokens}
+    else:
+        return None
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            model.eval()(**inputs)
+    return {**data, "forward_flops": counter.get_total_flops()}
+
+
 def heads(rng):
     kv = rng.choice([1, 2, 3, 4])
     return kv * rng.choice([1, 2, 3]), kv
@@ -202,9 +234,9 @@ def random_deepseek(rng, kind):
     h = rng.randint(1, 6)
     config = {"model_type": kind, "num_hidden_layers": rng.randint(1, 5), "num_attention_heads": h,
               "num_key_value_heads": h, "hidden_size": h * rng.randint(3, 20), "intermediate_size": rng.randint(3, 90),
-              "vocab_size": rng.randint(10, 500), "kv_lora_rank": rng.randint(2, 30),
+              "vocab_size": rng.randint(10, 500), "kv_lora_rank": 2 * rng.randint(1, 15),
               "q_lora_rank": rng.choice([None, 7, 12]) if kind == "deepseek_v2" else rng.randint(2, 20),
-              "qk_nope_head_dim": rng.randint(2, 20), "qk_rope_head_dim": 2 * rng.randint(1, 9),
+              "qk_nope_head_dim": 2 * rng.randint(1, 10), "qk_rope_head_dim": 2 * rng.randint(1, 9),
               "v_head_dim": rng.randint(2, 20), "n_routed_experts": 8, "num_experts_per_tok": rng.randint(1, 4),
               "n_group": 1, "topk_group": 1, "moe_intermediate_size": rng.randint(3, 40),
               "n_shared_experts": rng.randint(1, 3), "first_k_dense_replace": rng.randint(0, 3),
@@ -266,7 +298,7 @@ def random_mt5(rng, kind):
 
 
 def random_generator(rng, kind):
-    h, width = rng.randint(1, 4), 4 * rng.randint(1, 6)
+    h, width = rng.randint(1, 4), 16 * rng.randint(1, 3)
     if kind == "WanModel":
         return {"_class_name": kind, "dim": h * 12 * rng.randint(1, 3), "num_heads": h, "ffn_dim": rng.randint(3, 90),
                 "freq_dim": 2 * rng.randint(4, 40), "in_dim": rng.randint(1, 16), "out_dim": rng.randint(1, 16),
@@ -301,7 +333,9 @@ def main():
     for maker, kind in makers:
         for _ in range(8):
             config = maker(rng, kind)
-            cases.append({"config": config, "counts": count(json.loads(json.dumps(config)))})
+            case = {"config": config, "counts": count(json.loads(json.dumps(config)))}
+            measured = operations(json.loads(json.dumps(config)))
+            cases.append({**case, "operations": measured} if measured else case)
     (DATA / "random.json").write_text(json.dumps({**header, "cases": cases}) + "\n")
     print(len(cases), "random configs")
 

@@ -28,7 +28,10 @@ static void append(mt_draft *draft, const mt_block *block, int64_t layers, int64
   mt_layer_design *design = mt_draft_design(draft, "block");
   design_block(design, block, classes);
   mt_draft_layers(draft, design, layers, NULL);
-  mt_layer_design *head = mt_draft_design(draft, "head"); /* conditioned by the first block's embedding */
+  mt_layer_design *head = mt_draft_design(draft, "head");
+  /* Conditioned by the first block's embedding, computed once more with that block's weights. */
+  mt_generator_embedding(head, MT_ROWS_SAMPLES, TIME_WIDTH, hidden, hidden);
+  head->parameters = 0;
   mt_generator_norm(head, block->rows, hidden, 0);
   mt_design_linear(head, MT_ROWS_SAMPLES, hidden, 2 * hidden, MT_LINEAR_BIAS | MT_LINEAR_SAVES);
   mt_design_linear(head, block->rows, hidden, out, MT_LINEAR_BIAS | MT_LINEAR_SAVES);

@@ -132,6 +132,39 @@ static void test_random_configs_equal_the_libraries(void **state) {
   json_decref(document);
 }
 
+static mt_layer_cost sum_costs(const mt_architecture *architecture, const mt_shape *shape, const char *module);
+
+/* What torch counts while small models of the libraries run, to the last operation. It counts attention in full, so
+ * a causal area is made the square that it is half of. */
+static void test_operations_equal_torchs_count(void **state) {
+  (void)state;
+  json_t *document = read_data("random.json"), *cases = json_object_get(document, "cases"), *entry;
+  size_t c;
+  int compared = 0;
+  json_array_foreach(cases, c, entry) {
+    const json_t *operations = json_object_get(entry, "operations");
+    if (operations == NULL) continue;
+    char *config = json_dumps(json_object_get(entry, "config"), 0);
+    const mt_architecture *architecture = parsed(config);
+    int64_t tokens = json_integer_value(json_object_get(operations, "tokens"));
+    int sides[3] = {0};
+    for (size_t i = 0; i < 3; i++)
+      sides[i] = (int)json_integer_value(json_array_get(json_object_get(operations, "picture"), i));
+    const mt_picture picture = {sides[0], sides[1], sides[2]};
+    const mt_shape shape = {
+        .segments = &tokens, .segment_count = tokens > 0, .pictures = &picture, .picture_count = sides[0] > 0};
+    mt_layer_cost cost = sum_costs(architecture, &shape, NULL);
+    double square = tokens > 0 ? 2.0 * (double)tokens / (double)(tokens + 1) : 1;
+    double ours = cost.forward_flops + (square - 1) * cost.attention_flops;
+    double theirs = (double)json_integer_value(json_object_get(operations, "forward_flops"));
+    if (fabs(ours - theirs) > 0.5) fail_msg("%s\n%.0f operations, torch counts %.0f", config, ours, theirs);
+    free(config);
+    compared++;
+  }
+  assert_true(compared >= 60);
+  json_decref(document);
+}
+
 /* The runtime's reader, written apart, names every weight: layer by layer the same. */
 static void test_layers_equal_the_runtimes_reader(void **state) {
   (void)state;
@@ -530,6 +563,7 @@ int main(void) {
       cmocka_unit_test(test_every_published_config_is_counted_exactly),
       cmocka_unit_test(test_published_counts),
       cmocka_unit_test(test_random_configs_equal_the_libraries),
+      cmocka_unit_test(test_operations_equal_torchs_count),
       cmocka_unit_test(test_layers_equal_the_runtimes_reader),
       cmocka_unit_test(test_dit_operations_are_the_published_ones),
       cmocka_unit_test(test_deepseek_operations_follow_active_parameters),
