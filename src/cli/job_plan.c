@@ -22,6 +22,9 @@ static int present(const mt_plan *plan, const mt_job_plan_options *options) {
                                              .bound = plan->bound},
                                   .program_path = options->program_path,
                                   .trace_path = options->trace_path,
+                                  .trace_format = options->trace_format,
+                                  .page_path = options->page_path,
+                                  .costs = &plan->costs,
                                   .json = options->json,
                                   .summary = options->summary,
                                   .extra = members};

@@ -2,13 +2,14 @@
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
+#include "cli/trace_files.h"
 #include "cost/unit.h"
 #include "order/unit_plan.h"
 
 #include <string.h>
 
 typedef struct plan_options {
-  const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace;
+  const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace, *trace_format, *report;
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
   bool json, summary;
@@ -39,7 +40,11 @@ static const mt_option options[] = {
     {"output", MT_OPTION_TEXT, offsetof(plan_options, output), "FILE", "write the program as JSON (short: -o)"},
     {"csv", MT_OPTION_TEXT, offsetof(plan_options, csv), "FILE",
      "write the order as PyTorch pipelining CSV, for schedules of Sharded regions alone"},
-    {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
+    {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline for other tools"},
+    {"trace-format", MT_OPTION_TEXT, offsetof(plan_options, trace_format), "chrome|hta|chakra",
+     "form of --trace: one file for Perfetto (chrome), a folder for Holistic Trace Analysis, FILE.RANK.et files"},
+    {"report", MT_OPTION_TEXT, offsetof(plan_options, report), "FILE",
+     "write the report's page (see 'motet help report')"},
     {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(plan_options, json), NULL, "print one JSON document"},
 };
@@ -118,6 +123,9 @@ static int run_units(const plan_options *chosen) {
                                     .program_path = chosen->output,
                                     .csv_path = chosen->csv,
                                     .trace_path = chosen->trace,
+                                    .trace_format = chosen->trace_format,
+                                    .page_path = chosen->report,
+                                    .costs = &inner->costs,
                                     .json = chosen->json,
                                     .summary = chosen->summary};
     code = mt_present(&presentation);
@@ -138,10 +146,15 @@ static int run(const mt_command *command, int argc, char **argv) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--csv is for plans on unit costs; a job's program goes to -o FILE");
     words = -1;
   }
+  if (words >= 0 && mt_trace_format_check(chosen.trace_format, &error) != MOTET_OK) words = -1;
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
   if (words == 0) return run_units(&chosen);
-  mt_job_plan_options how = {
-      .program_path = chosen.output, .trace_path = chosen.trace, .json = chosen.json, .summary = chosen.summary};
+  mt_job_plan_options how = {.program_path = chosen.output,
+                             .trace_path = chosen.trace,
+                             .trace_format = chosen.trace_format,
+                             .page_path = chosen.report,
+                             .json = chosen.json,
+                             .summary = chosen.summary};
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
 }
 

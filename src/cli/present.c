@@ -2,7 +2,8 @@
 
 #include "base/text.h"
 #include "cli/terminal.h"
-#include "report/chrome_trace.h"
+#include "cli/trace_files.h"
+#include "report/page.h"
 #include "report/plan_text.h"
 #include "report/timeline.h"
 
@@ -11,16 +12,49 @@
 
 static motet_status write_trace(const mt_presentation *presentation, motet_error *error) {
   const mt_report_plan *report = &presentation->report;
-  mt_chrome_trace trace = {.program = report->program,
-                           .start = report->simulation->start,
-                           .finish = report->simulation->finish,
-                           .idle_cause = report->simulation->idle_cause,
-                           .title = "simulated"};
+  const mt_simulation *simulation = report->simulation;
+  mt_memory_timeline *memory;
+  mt_arena *arena = mt_arena_create();
+  if (arena == NULL) return mt_error_memory(error, sizeof(void *), "a trace");
+  motet_status status =
+      mt_memory_timeline_make(arena, report->program, simulation->start, simulation->finish, error, &memory);
+  if (status == MOTET_OK) {
+    mt_chrome_trace trace = {.program = report->program,
+                             .start = simulation->start,
+                             .finish = simulation->finish,
+                             .idle_cause = simulation->idle_cause,
+                             .memory = memory,
+                             .title = "simulated"};
+    status = mt_trace_files_write(&trace, presentation->trace_format, presentation->trace_path, error);
+  }
+  mt_arena_destroy(arena);
+  return status;
+}
+
+static motet_status write_page(const mt_presentation *presentation, motet_error *error) {
+  const mt_report_plan *report = &presentation->report;
+  mt_page page = {.title = report->schedule != NULL ? report->schedule : report->program->schedule,
+                  .side_count = 1};
+  mt_page_side *side = &page.sides[0];
+  *side = (mt_page_side){.title = "plan",
+                         .program = report->program,
+                         .verification = report->verification,
+                         .bound = report->bound,
+                         .timeline_count = 1,
+                         .timelines = {{.title = "simulated", .simulation = report->simulation}}};
   mt_text text = {0};
-  motet_status status = mt_report_chrome_trace(&trace, error, &text);
-  if (status == MOTET_OK && text.failed) status = mt_error_memory(error, text.length, "a trace");
-  if (status == MOTET_OK) status = mt_file_write(presentation->trace_path, text.data, text.length, error);
+  mt_what_if *rows;
+  mt_arena *arena = mt_arena_create();
+  if (arena == NULL) return mt_error_memory(error, sizeof(void *), "a report");
+  motet_status status = mt_page_memory(arena, report->program, error, &side->timelines[0]);
+  if (status == MOTET_OK && presentation->costs != NULL) {
+    status = mt_what_if_make(arena, report->program, presentation->costs, error, &rows, &side->what_if_count);
+    side->what_if = rows;
+  }
+  if (status == MOTET_OK) status = mt_report_page(&page, error, &text);
+  if (status == MOTET_OK) status = mt_file_write(presentation->page_path, text.data, text.length, error);
   mt_text_free(&text);
+  mt_arena_destroy(arena);
   return status;
 }
 
@@ -59,6 +93,7 @@ int mt_present(const mt_presentation *presentation) {
   if (status == MOTET_OK && presentation->csv_path != NULL)
     status = motet_program_write_pytorch_csv(presentation->report.program, false, presentation->csv_path, &error);
   if (status == MOTET_OK && presentation->trace_path != NULL) status = write_trace(presentation, &error);
+  if (status == MOTET_OK && presentation->page_path != NULL) status = write_page(presentation, &error);
   if (status != MOTET_OK) {
     /* Failing to write is a failure while running, not unreadable input. */
     if (status == MOTET_ERROR_IO) error.status = MOTET_ERROR_FAILED;

@@ -7,9 +7,12 @@
 
 typedef struct mt_presentation {
   mt_report_plan report;
-  const char *program_path; /* write the program there, or NULL */
-  const char *csv_path;     /* write the compute order as PyTorch pipelining CSV there, or NULL */
-  const char *trace_path;   /* write a Chrome trace there, or NULL */
+  const char *program_path;   /* write the program there, or NULL */
+  const char *csv_path;       /* write the compute order as PyTorch pipelining CSV there, or NULL */
+  const char *trace_path;     /* write a trace there, or NULL */
+  const char *trace_format;   /* as mt_trace_files_write() takes it */
+  const char *page_path;      /* write the report's page there, or NULL */
+  const mt_cost_table *costs; /* for the page: what was simulated with; NULL: not known */
   bool json;
   bool summary;  /* without the timeline */
   json_t *extra; /* members to add to the JSON document, or NULL; stays the caller's */

@@ -3,13 +3,14 @@
 #include "cli/job_plan.h"
 #include "cli/present.h"
 #include "cli/program_file.h"
+#include "cli/trace_files.h"
 #include "order/unit_simulation.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct simulate_options {
-  const char *unit, *format, *placement, *trace;
+  const char *unit, *format, *placement, *trace, *trace_format;
   double alpha, beta;
   bool json, summary;
 } simulate_options;
@@ -22,7 +23,9 @@ static const mt_option options[] = {
      "how stages must lie on the ranks; an order that lies otherwise is an error"},
     {"alpha", MT_OPTION_NUMBER, offsetof(simulate_options, alpha), "SECONDS", "latency of a transfer (0)"},
     {"beta", MT_OPTION_NUMBER, offsetof(simulate_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
-    {"trace", MT_OPTION_TEXT, offsetof(simulate_options, trace), "FILE", "write the timeline as Chrome trace JSON"},
+    {"trace", MT_OPTION_TEXT, offsetof(simulate_options, trace), "FILE", "write the timeline for other tools"},
+    {"trace-format", MT_OPTION_TEXT, offsetof(simulate_options, trace_format), "chrome|hta|chakra",
+     "form of --trace: one file for Perfetto (chrome), a folder for Holistic Trace Analysis, FILE.RANK.et files"},
     {"summary", MT_OPTION_FLAG, offsetof(simulate_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(simulate_options, json), NULL, "print one JSON document"},
 };
@@ -44,6 +47,7 @@ static int run_file(const char *path, const simulate_options *chosen) {
                                                .verification = inner.verification,
                                                .bound = NAN},
                                     .trace_path = chosen->trace,
+                                    .trace_format = chosen->trace_format,
                                     .json = chosen->json,
                                     .summary = chosen->summary};
     code = mt_present(&presentation);
@@ -72,9 +76,14 @@ static int run(const mt_command *command, int argc, char **argv) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes one FILE, not %d", words);
   else if (words > 0 && !names_job(argv[0]) && chosen.unit == NULL)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulating a file takes its times, as in --unit 'f=1, b=2'");
+  else if (words > 0)
+    mt_trace_format_check(chosen.trace_format, &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (!names_job(argv[0])) return run_file(argv[0], &chosen);
-  mt_job_plan_options how = {.trace_path = chosen.trace, .json = chosen.json, .summary = chosen.summary};
+  mt_job_plan_options how = {.trace_path = chosen.trace,
+                             .trace_format = chosen.trace_format,
+                             .json = chosen.json,
+                             .summary = chosen.summary};
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
 }
 
