@@ -2,6 +2,7 @@
 
 #include "cli/cli.h"
 #include "comm/place.h"
+#include "report/run_failure.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -40,10 +41,19 @@ static void handle_signals(void) {
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
 }
 
+/** Who reports a failure: the board tells the starter that it is told, the output directory keeps it for reports.
+ */
+typedef struct reporter {
+  mt_board *board; /* NULL: none */
+  const char *output_dir;
+} reporter;
+
 static void report(void *context, const motet_error *error) {
+  const reporter *this = context;
   int code = mt_cli_fail(error, false);
   fflush(stderr);
-  if (context != NULL) mt_board_note_report(context, code);
+  mt_run_failure_write(this->output_dir, error);
+  if (this->board != NULL) mt_board_note_report(this->board, code);
 }
 
 /* A page's first touch costs more than the work on it: memory that was freed stays with the process. */
@@ -68,15 +78,17 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *
     own_place = mt_board_at(board, rank);
   }
   handle_signals();
+  reporter teller = {board, job->output_dir};
+  if (rank == 0) mt_run_failure_forget(job->output_dir);
   mt_transport_options options = {.ranks = ranks,
                                   .hang_seconds = job->train.hang_seconds,
                                   .stall_seconds = job->train.stall_seconds,
                                   .report = report,
-                                  .context = board};
+                                  .context = &teller};
   motet_status status = launched ? mt_transport_mpi_create(&options, &error, &transport)
                                  : mt_transport_self_create(&options, &error, &transport);
   if (status != MOTET_OK) {
-    if (rank == 0) report(board, &error);
+    if (rank == 0) report(&teller, &error);
     mt_board_close(board);
     return MT_EXIT_USAGE;
   }
@@ -189,7 +201,7 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
 }
 
 /** What to say and return when the launcher has ended. */
-static int judge(int status, int32_t victim, mt_board *board) {
+static int judge(int status, int32_t victim, mt_board *board, const char *output_dir) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (mt_board_reported(board) >= 0) return mt_board_reported(board);
   if (code == 0) return code;
@@ -200,13 +212,14 @@ static int judge(int status, int32_t victim, mt_board *board) {
     char place[256];
     mt_board_describe(board, victim, place, sizeof place);
     mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
+    mt_run_failure_write(output_dir, &error);
   } else {
     mt_error_set(&error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
   }
   return mt_cli_fail(&error, false);
 }
 
-static int start_ranks(int32_t ranks, char *const *arguments) {
+static int start_ranks(int32_t ranks, const char *output_dir, char *const *arguments) {
   motet_error error;
   mt_board *board;
   char path[] = "/dev/shm/motet-XXXXXX";
@@ -230,7 +243,7 @@ static int start_ranks(int32_t ranks, char *const *arguments) {
       handle_signals();
       int status = wait_for_launcher(&this, child, board);
       launcher_process = 0;
-      code = judge(status, this.victim, board);
+      code = judge(status, this.victim, board, output_dir);
     } else {
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
       code = mt_cli_fail(&error, false);
@@ -246,5 +259,5 @@ int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, voi
   int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
   bool launched = mt_transport_launched(NULL, NULL);
   if (launched || ranks == 1) return run_rank(job, launched, body, context);
-  return start_ranks(ranks, arguments);
+  return start_ranks(ranks, job->output_dir, arguments);
 }

@@ -3,13 +3,14 @@
 #include "cli/program_file.h"
 #include "order/unit_costs.h"
 #include "report/page.h"
-#include "report/run_step.h"
+#include "report/run.h"
+#include "report/run_failure.h"
+#include "report/run_metrics.h"
 #include "sim/measured.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct report_options {
   const char *unit, *format, *placement, *against, *title, *output;
@@ -37,18 +38,15 @@ typedef struct source {
   motet_program *program;
   motet_verification verification;
   mt_cost_table costs;
-  mt_run_step run;
   bool is_run;
+  mt_run_timeline run;
+  mt_run_metrics metrics;
+  const char *failure;
 } source;
 
 static void source_free(source *from) {
   motet_verification_free(&from->verification);
   motet_program_destroy(from->program);
-}
-
-static bool is_directory(const char *path) {
-  struct stat information;
-  return stat(path, &information) == 0 && S_ISDIR(information.st_mode);
 }
 
 static motet_status add_timeline(mt_arena *arena, const char *title, const mt_simulation *simulation,
@@ -91,11 +89,13 @@ static motet_status read_program(mt_arena *arena, const char *path, const report
 static motet_status read_run(mt_arena *arena, const char *path, const report_options *chosen, motet_error *error,
                              source *from, mt_page_side *side) {
   from->is_run = true;
-  motet_status status = mt_run_step_read(arena, path, chosen->step, error, &from->run);
+  motet_status status = mt_run_timeline_read(arena, path, chosen->step, error, &from->run);
   if (status != MOTET_OK) return status;
   side->program = from->program = from->run.program;
+  status = mt_run_metrics_read(arena, path, from->run.step, error, &from->metrics);
+  if (status == MOTET_OK) status = mt_run_failure_read(arena, path, error, &from->failure);
   motet_verify_options verify = {0};
-  status = motet_verify(from->program, &verify, error, &from->verification);
+  if (status == MOTET_OK) status = motet_verify(from->program, &verify, error, &from->verification);
   mt_simulation *simulation;
   if (status == MOTET_OK)
     status = mt_simulation_measured(arena, from->program, from->run.start, from->run.finish, error, &simulation,
@@ -122,8 +122,8 @@ static const char *last_name(mt_arena *arena, const char *path) {
 static motet_status make_side(mt_arena *arena, const char *path, const report_options *chosen, motet_error *error,
                               source *from, mt_page_side *side) {
   *side = (mt_page_side){.bound = NAN};
-  motet_status status = is_directory(path) ? read_run(arena, path, chosen, error, from, side)
-                                           : read_program(arena, path, chosen, error, from, side);
+  motet_status status = mt_run_is(path) ? read_run(arena, path, chosen, error, from, side)
+                                        : read_program(arena, path, chosen, error, from, side);
   if (status != MOTET_OK) {
     if (error->file[0] == '\0') mt_error_place(error, path, 0);
     return status;
@@ -140,18 +140,20 @@ static motet_status make_side(mt_arena *arena, const char *path, const report_op
 }
 
 static motet_status add_facts(mt_arena *arena, const source *from, motet_error *error, mt_page *page) {
-  mt_page_fact *facts = MT_ARENA_NEW(arena, mt_page_fact, from->run.value_count);
+  mt_page_fact *facts = MT_ARENA_NEW(arena, mt_page_fact, from->metrics.value_count);
   if (facts == NULL) return mt_error_memory(error, sizeof *facts, "facts");
-  for (int32_t i = 0; i < from->run.value_count; i++) {
+  for (int32_t i = 0; i < from->metrics.value_count; i++) {
     mt_text name = {0};
-    const char *key = from->run.values[i].name;
+    const char *key = from->metrics.values[i].name;
     for (; *key != '\0'; key++) mt_text_append(&name, "%c", *key == '_' ? ' ' : *key);
-    facts[i] = (mt_page_fact){mt_arena_text(arena, name.data != NULL ? name.data : ""), from->run.values[i].value};
+    facts[i] =
+        (mt_page_fact){mt_arena_text(arena, name.data != NULL ? name.data : ""), from->metrics.values[i].value};
     mt_text_free(&name);
     if (facts[i].name == NULL) return mt_error_memory(error, sizeof *facts, "facts");
   }
   page->facts = facts;
-  page->fact_count = from->run.value_count;
+  page->fact_count = from->metrics.value_count;
+  page->message = from->failure;
   return MOTET_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "order/unit_costs.h"
 #include "report/run.h"
 #include "report/timeline.h"
+#include "sim/measured.h"
 
 typedef struct show_options {
   const char *unit, *format;
@@ -61,7 +62,12 @@ static motet_status draw_run(mt_arena *arena, const char *path, const show_optio
   motet_status status = mt_run_timeline_read(arena, path, chosen->step, error, &measured);
   if (status != MOTET_OK) return status;
   mt_text_append(text, "step %lld, measured\n", (long long)measured.step);
-  status = draw(measured.program, measured.start, measured.finish, NULL, chosen, error, text);
+  mt_simulation *simulation;
+  mt_cost_table costs;
+  status =
+      mt_simulation_measured(arena, measured.program, measured.start, measured.finish, error, &simulation, &costs);
+  if (status == MOTET_OK)
+    status = draw(measured.program, measured.start, measured.finish, simulation->idle_cause, chosen, error, text);
   motet_program_destroy(measured.program);
   return status;
 }

@@ -77,7 +77,8 @@ static motet_status take_times(mt_arena *arena, const json_t *root, const char *
   return status;
 }
 
-static motet_status read_times(mt_arena *arena, const char *path, motet_error *error, mt_run_timeline *timeline) {
+static motet_status read_times(mt_arena *arena, const char *path, int64_t count, motet_error *error, double **start,
+                               double **finish) {
   json_error_t fault;
   json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &fault);
   if (root == NULL) {
@@ -85,11 +86,10 @@ static motet_status read_times(mt_arena *arena, const char *path, motet_error *e
     mt_error_place(error, path, fault.line);
     return status;
   }
-  int64_t count = timeline->program->rank_begin[timeline->program->ranks];
-  motet_status status = take_times(arena, root, "start", count, path, error, &timeline->start);
-  if (status == MOTET_OK) status = take_times(arena, root, "finish", count, path, error, &timeline->finish);
+  motet_status status = take_times(arena, root, "start", count, path, error, start);
+  if (status == MOTET_OK) status = take_times(arena, root, "finish", count, path, error, finish);
   for (int64_t i = 0; i < count && status == MOTET_OK; i++)
-    if (timeline->finish[i] < timeline->start[i]) {
+    if ((*finish)[i] < (*start)[i]) {
       status = mt_error_set(error, MOTET_ERROR_PARSE, "%s: instruction %" PRId64 " ends before it begins", path, i);
       mt_error_place(error, path, 0);
     }
@@ -110,7 +110,8 @@ motet_status mt_run_timeline_read(mt_arena *arena, const char *path, int64_t ste
   timeline->step = step > 0 ? step : newest;
   const char *program = mt_arena_format(arena, "%s/step-%" PRId64 ".program.json", folder, timeline->step);
   const char *times = mt_arena_format(arena, "%s/step-%" PRId64 ".times.json", folder, timeline->step);
-  if (status == MOTET_OK && (program == NULL || times == NULL))
+  const char *simulated = mt_arena_format(arena, "%s/step-%" PRId64 ".simulated.json", folder, timeline->step);
+  if (status == MOTET_OK && (program == NULL || times == NULL || simulated == NULL))
     status = mt_error_memory(error, strlen(path), "a path");
   struct stat information;
   if (status == MOTET_OK && stat(times, &information) != 0)
@@ -118,7 +119,10 @@ motet_status mt_run_timeline_read(mt_arena *arena, const char *path, int64_t ste
                           timeline->step, path, steps.data);
   mt_text_free(&steps);
   if (status == MOTET_OK) status = motet_program_read(program, error, &timeline->program);
-  if (status == MOTET_OK) status = read_times(arena, times, error, timeline);
+  int64_t count = status == MOTET_OK ? timeline->program->rank_begin[timeline->program->ranks] : 0;
+  if (status == MOTET_OK) status = read_times(arena, times, count, error, &timeline->start, &timeline->finish);
+  if (status == MOTET_OK && stat(simulated, &information) == 0)
+    status = read_times(arena, simulated, count, error, &timeline->simulated_start, &timeline->simulated_finish);
   if (status != MOTET_OK) {
     motet_program_destroy(timeline->program);
     timeline->program = NULL;

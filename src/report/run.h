@@ -11,9 +11,10 @@
 
 /** One measured step. */
 typedef struct mt_run_timeline {
-  int64_t step;           /* from 1 */
-  motet_program *program; /* release with motet_program_destroy() */
-  double *start, *finish; /* [instructions] seconds from the step's begin, in the arena */
+  int64_t step;                               /* from 1 */
+  motet_program *program;                     /* release with motet_program_destroy() */
+  double *start, *finish;                     /* [instructions] seconds from the step's begin, in the arena */
+  double *simulated_start, *simulated_finish; /* what the plan expected; NULL where the run has not kept it */
 } mt_run_timeline;
 
 /** Whether @p path is a run's directory: it has a `timeline/` in it. */

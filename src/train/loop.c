@@ -96,7 +96,7 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
   };
   status = mt_metrics_add(trainer->metrics, &step, error);
   if (status == MOTET_OK && keep)
-    status = mt_metrics_timeline(trainer->metrics, number, planned->plan.program, start, finish, error);
+    status = mt_metrics_timeline(trainer->metrics, number, &planned->plan, start, finish, error);
   if (status == MOTET_OK) tell(trainer, &step);
   return status;
 }

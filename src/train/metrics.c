@@ -185,24 +185,35 @@ static motet_status write_text(const mt_metrics *metrics, int64_t step, const ch
   return mt_file_write(path, text->data, text->length, error);
 }
 
-motet_status mt_metrics_timeline(mt_metrics *metrics, int64_t step, const motet_program *program,
-                                 const double *start, const double *finish, motet_error *error) {
-  const char *path =
-      mt_arena_format(metrics->arena, "%s/step-%" PRId64 ".program.json", metrics->timeline_dir, step);
-  if (path == NULL) return mt_error_memory(error, 0, "a path");
-  motet_status status = motet_program_write(program, path, error);
-  mt_text times = {0}, trace = {0};
-  int64_t count = program->rank_begin[program->ranks];
+static motet_status write_times(const mt_metrics *metrics, int64_t step, const char *kind, const double *start,
+                                const double *finish, int64_t count, motet_error *error) {
+  mt_text times = {0};
   mt_text_append(&times, "{\"format\": \"motet-times-1\", ");
   print_times(&times, "start", start, count);
   mt_text_append(&times, ", ");
   print_times(&times, "finish", finish, count);
   mt_text_append(&times, "}\n");
+  motet_status status = write_text(metrics, step, kind, &times, error);
+  mt_text_free(&times);
+  return status;
+}
+
+motet_status mt_metrics_timeline(mt_metrics *metrics, int64_t step, const mt_plan *plan, const double *start,
+                                 const double *finish, motet_error *error) {
+  const motet_program *program = plan->program;
+  const char *path =
+      mt_arena_format(metrics->arena, "%s/step-%" PRId64 ".program.json", metrics->timeline_dir, step);
+  if (path == NULL) return mt_error_memory(error, 0, "a path");
+  motet_status status = motet_program_write(program, path, error);
+  mt_text trace = {0};
+  int64_t count = program->rank_begin[program->ranks];
   mt_chrome_trace measured = {.program = program, .start = start, .finish = finish, .title = "measured"};
-  if (status == MOTET_OK) status = write_text(metrics, step, "times", &times, error);
+  if (status == MOTET_OK) status = write_times(metrics, step, "times", start, finish, count, error);
+  if (status == MOTET_OK)
+    status =
+        write_times(metrics, step, "simulated", plan->simulation->start, plan->simulation->finish, count, error);
   if (status == MOTET_OK) status = mt_report_chrome_trace(&measured, error, &trace);
   if (status == MOTET_OK) status = write_text(metrics, step, "trace", &trace, error);
-  mt_text_free(&times);
   mt_text_free(&trace);
   return status;
 }

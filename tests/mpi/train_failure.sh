@@ -85,3 +85,4 @@ finish
 [ "$code" -eq 3 ] || fail "killed: exit code $code: $(cat "$out.err")"
 [ $(($(date +%s) - begin)) -le 5 ] || fail "killed: it took more than five seconds"
 grep -q 'rank 1' "$out.err" && grep -q 'step' "$out.err" || fail "killed: $(cat "$out.err")"
+grep -q '"message": .*rank 1 was' "$work/run/failure.json" || fail "killed: the run does not keep how it failed"

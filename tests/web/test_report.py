@@ -374,11 +374,22 @@ class Others(Report):
             self.assertTrue(row.text.endswith("+50.0%"), row.text)
         rows[0].find_element("tag name", "button").click()
         self.assertIn("simulated: ", self.text("#detail"))
+        self.assertFalse(self.web.find_element("id", "message").is_displayed())
+
+    def test_failed_run(self):
+        run, _, _ = self.make_run()
+        told = {"message": "a message that never came: <b>activation</b>", "rank": 2, "instruction": 17, "microbatch": 3}
+        (run / "failure.json").write_text(json.dumps(told))
+        page = self.folder / "failed.html"
+        motet("report", run, "-o", page)
+        open_report(self.web, page)
+        self.assertEqual(self.text("#message"), "This run failed: rank 2: instruction 17: microbatch 3: " + told["message"])
+        (run / "failure.json").unlink()
 
     def test_broken_runs_are_refused(self):
         run, _, _ = self.make_run()
         page = self.folder / "broken.html"
-        cases = {"{": "step-3.times.json", '{"format": "other"}': "motet-times-1", '{"format": "motet-times-1", "start": [1]}': "start"}
+        cases = {"{": "step-3.times.json", "{}": "start", '{"format": "motet-times-1", "start": [1]}': "start"}
         for content, word in cases.items():
             (run / "timeline" / "step-3.times.json").write_text(content)
             told = subprocess.run([MOTET, "report", run, "-o", page, "--json"], capture_output=True, text=True)
