@@ -50,6 +50,10 @@ static void run(const mt_internvl *config, const trial *what, bool text_only_too
   if (trial_run(what, &data, transport, &error, &result) != MOTET_OK)
     fail_msg("%s, P %d, D %d: %s", what->schedule, what->pipeline, what->replicas, error.text);
   compare(&result, &reference, what);
+  /* After one step the first moments are 1 - beta1 = 0.1 of the clipped gradients, whose norm is at most 0.5. */
+  double clipped = fmin(reference.norms[0], 0.5);
+  if (fabs(reference.first_moments - 0.1 * clipped) > 1e-6)
+    fail_msg("clipping to 0.5 left a norm of %.9g of %.9g", reference.first_moments * 10, reference.norms[0]);
   /* The forecast counts what the program says is held; it is exact but for the allocations' rounding. */
   if (result.peak_bytes > result.forecast_bytes || (double)result.peak_bytes < 0.95 * (double)result.forecast_bytes)
     fail_msg("%s, P %d, D %d: rank %d used %lld bytes at once, forecast %lld", what->schedule, what->pipeline,

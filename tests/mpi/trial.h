@@ -6,6 +6,7 @@
 #include "train/interpreter.h"
 #include "train/planner.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,8 +89,21 @@ typedef struct trial {
 typedef struct trial_result {
   mt_network *network;
   double losses[TRIAL_STEPS][TRIAL_MICROBATCHES], norms[TRIAL_STEPS];
+  double first_moments;               /* norm of AdamW's first moments after one step, of what this rank holds */
   int64_t peak_bytes, forecast_bytes; /* activations of the last step */
 } trial_result;
+
+static inline double trial_first_moments(mt_network *network) {
+  double sum = 0;
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
+    float *first, *second;
+    if (!mt_network_parameter(network, i)->trainable) continue;
+    mt_network_moments(network, i, &first, &second);
+    for (int64_t e = 0; e < mt_network_parameter(network, i)->count; e++)
+      sum += (double)first[e] * (double)first[e];
+  }
+  return sqrt(sum);
+}
 
 /** Plans and runs TRIAL_STEPS steps of @p trial on the transport's ranks. */
 static inline motet_status trial_run(const trial *what, trial_data *data, mt_transport *transport,
@@ -142,6 +156,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
     status = mt_interpreter_run(interpreter, &this, error, &measured);
     if (status == MOTET_OK) {
       result->norms[step] = measured.gradient_norm;
+      if (step == 0) result->first_moments = trial_first_moments(result->network);
       result->peak_bytes = measured.peak_bytes;
       if (plan.verification.memory != NULL)
         result->forecast_bytes = plan.verification.memory[transport->rank].peak_bytes;
