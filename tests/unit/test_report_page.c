@@ -224,7 +224,7 @@ static void test_repeated_transfers_meet_in_order(void **state) {
   builder_begin(&b, 3, 1, 1, 1);
   int32_t buffer = builder_buffer(&b, MOTET_BUFFER_ACTIVATION, 0, builder_edge(&b, 0, 0), 0, 1);
   static const int sends[][2] = {{MOTET_SEND, 1}, {MOTET_SEND, 2}, {MOTET_SEND, 1},
-                                 {MOTET_WAIT, 1}, {MOTET_WAIT, 2}, {MOTET_WAIT, 1}};
+                                 {MOTET_WAIT, 2}, {MOTET_WAIT, 1}, {MOTET_WAIT, 1}};
   for (int i = 0; i < 6; i++) builder_add(&b, 0, sends[i][0], 0, 0, 0, buffer, sends[i][1]);
   for (int i = 0; i < 4; i++)
     builder_add(&b, 1, i < 2 ? MOTET_RECV : MOTET_WAIT, i < 2 ? 0 : MOTET_FLAG_RECV, 0, 0, buffer, 0);
@@ -233,7 +233,7 @@ static void test_repeated_transfers_meet_in_order(void **state) {
   int64_t *partners;
   assert_int_equal(mt_transfer_partners(program, NULL, &partners), MOTET_OK);
   /* rank 0: 0..5, rank 1: RECV 6, RECV 7, WAIT 8, WAIT 9, rank 2: RECV 10 */
-  static const int64_t expected[] = {8, 10, 9, 8, 10, 9, 0, 2, 0, 2, 1};
+  static const int64_t expected[] = {8, 10, 9, 10, 8, 9, 0, 2, 0, 2, 1};
   for (int i = 0; i < 11; i++) assert_int_equal(partners[i], expected[i]);
   free(partners);
   builder_free(&b);

@@ -77,6 +77,28 @@ static void test_gaps_have_no_cause(void **state) {
   builder_free(&b);
 }
 
+/* A measured wait takes some time even where the data were there long before: the path stays on its rank. */
+static void test_path_passes_over_waits_for_nothing(void **state) {
+  (void)state;
+  builder b;
+  builder_begin(&b, 2, 1, 2, 2);
+  int32_t buffer = builder_buffer(&b, MOTET_BUFFER_ACTIVATION, 0, builder_edge(&b, 0, 1), 0, 1);
+  builder_compute(&b, 0, MOTET_FWD, 0, 0);
+  builder_add(&b, 0, MOTET_SEND, 0, 0, 0, buffer, 1);
+  builder_add(&b, 1, MOTET_RECV, 0, 0, 0, buffer, 0);
+  builder_compute(&b, 1, MOTET_FWD, 1, 1);
+  builder_add(&b, 1, MOTET_WAIT, MOTET_FLAG_RECV, 0, 0, buffer, 0);
+  builder_compute(&b, 1, MOTET_FWD, 1, 0);
+  motet_program *program = builder_end(&b);
+  double start[] = {0, 1, 0, 0, 5, 5.25}, finish[] = {1, 1, 0, 5, 5.25, 7};
+  mt_cost_table costs;
+  mt_simulation *s = measure(&b, program, start, finish, &costs);
+  static const int64_t path[] = {3, 4, 5};
+  assert_int_equal(s->critical_count, 3);
+  for (int k = 0; k < 3; k++) assert_int_equal(s->critical[k], path[k]);
+  builder_free(&b);
+}
+
 /* Times with clocks that disagree: all is still finite, adds up to no more than the idle time, and the critical
  * path comes to an end. */
 static void test_random_times(void **state) {
@@ -136,6 +158,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_simulated_times_measured),
       cmocka_unit_test(test_gaps_have_no_cause),
+      cmocka_unit_test(test_path_passes_over_waits_for_nothing),
       cmocka_unit_test(test_random_times),
       cmocka_unit_test(test_wrong_times_are_refused),
   };
