@@ -108,7 +108,7 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
   int64_t begin = program->rank_begin[interpreter->rank];
   interpreter->instructions = program->instructions + begin;
   interpreter->instruction_count = program->rank_begin[interpreter->rank + 1] - begin;
-  interpreter->gradient_norm = 0;
+  interpreter->gradient_norm = interpreter->optimizer_wait = 0;
   mt_arena_reset(interpreter->tables);
   mt_pool_peak_reset(interpreter->pool);
   motet_status status = reserve_times(interpreter, error);
@@ -124,6 +124,7 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
   }
   status = mt_interpreter_carry(interpreter, error);
   *result = (mt_step_result){.gradient_norm = interpreter->gradient_norm,
+                             .optimizer_wait = interpreter->optimizer_wait,
                              .peak_bytes = mt_pool_peak(interpreter->pool),
                              .start = interpreter->start,
                              .finish = interpreter->finish};

@@ -162,8 +162,10 @@ static motet_status gradient_norm(mt_interpreter *interpreter, motet_error *erro
   mt_rank_group group = {.number = interpreter->program->group_count,
                          .count = interpreter->optimizer_count,
                          .ranks = interpreter->optimizer_ranks};
+  double begin = mt_interpreter_clock();
   motet_status status = mt_all_reduce_doubles(interpreter->options.transport, &group, squares, (size_t)layers,
                                               &interpreter->scratch, error);
+  interpreter->optimizer_wait = mt_interpreter_clock() - begin;
   double sum = 0;
   for (int32_t layer = 0; layer < layers; layer++) sum += squares[layer];
   *norm = sqrt(sum);

@@ -61,7 +61,7 @@ struct mt_interpreter {
   mt_transfer **transfers; /* [buffers] posted and not yet waited for */
   int32_t optimizer_count; /* ranks with an OPTIM */
   int32_t *optimizer_ranks;
-  double gradient_norm;
+  double gradient_norm, optimizer_wait;
 
   /* Features that the last step computed for this one. */
   int32_t carried_count;

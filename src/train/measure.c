@@ -77,6 +77,10 @@ static mt_rank_measure own_measure(const mt_transport *transport, const motet_pr
     own.kinds[list[i].kind] += seconds;
     if (mt_measure_is_compute(list[i].kind)) own.busy += seconds;
   }
+  /* The optimizer begins with a wait for the other ranks' part of the gradient's norm. */
+  own.kinds[MOTET_OPTIM] -= result->optimizer_wait;
+  own.kinds[MOTET_WAIT] += result->optimizer_wait;
+  own.busy -= result->optimizer_wait;
   if (count > 0) {
     own.first = result->start[0] + offset;
     own.last = result->finish[count - 1] + offset;
