@@ -107,6 +107,11 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
   motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
   if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);
   if (status != MOTET_OK) return status;
+  /* The next step's microbatch may turn out to have no data for the stage: then nothing runs ahead for it. */
+  if (next && bytes == 0) {
+    release_input(interpreter, input);
+    return MOTET_OK;
+  }
   /* Behind the head nothing leaves a stage, and stages without layers pass that nothing on. */
   float *output = mt_pool_take(interpreter->pool, bytes);
   if (output == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
