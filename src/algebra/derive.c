@@ -7,69 +7,9 @@
 
 enum { MODULES_MAX = MT_MODEL_MODULES_MAX };
 
-/* More events than this are no plan for a machine that exists. */
-static const int64_t body_events_max = INT64_C(1) << 28;
-
 bool mt_stage_active(const mt_derivation *derivation, int32_t stage, int32_t microbatch) {
   return (derivation->stages[stage].modules & derivation->present[microbatch] & ~derivation->cached[microbatch]) !=
          0;
-}
-
-/* How a stage's backward appears in the body. */
-static int backward_kind(mt_gate gate) {
-  static const int kinds[] = {[MT_GATE_NONE] = -1,
-                              [MT_GATE_WEIGHTS] = MOTET_BWD,
-                              [MT_GATE_INPUT] = MOTET_BWD_X,
-                              [MT_GATE_FULL] = MOTET_BWD};
-  return kinds[gate];
-}
-
-/* Appends one rank's events: the steps of the skeleton's order that the data and the gates leave. */
-static int64_t append_events(mt_derivation *d, const int32_t *stages, const mt_body_step *steps, int64_t step_count,
-                             int64_t at) {
-  for (int64_t i = 0; i < step_count; i++) {
-    int32_t stage = stages[steps[i].chunk], microbatch = steps[i].microbatch;
-    int kind = steps[i].backward ? backward_kind(d->stages[stage].gate) : MOTET_FWD;
-    if (kind < 0 || !mt_stage_active(d, stage, microbatch)) continue;
-    d->body[at++] = (mt_event){.kind = (uint8_t)kind, .stage = stage, .microbatch = microbatch};
-  }
-  return at;
-}
-
-motet_status mt_build_body(mt_build *build) {
-  mt_derivation *d = build->result;
-  mt_body_order *order = NULL;
-  int32_t sharded = 0;
-  for (int32_t r = 0; r < d->region_count; r++) {
-    const mt_skeleton_row *row = mt_region_row(&d->regions[r]);
-    if (row->placement != MT_PLACEMENT_SHARDED) continue;
-    order = row->body; /* one for all: mixed Sharded regions were refused */
-    sharded += d->regions[r].slabs;
-  }
-  mt_body_shape shape = {.ranks = d->ranks, .chunks = sharded / d->ranks, .microbatches = d->microbatches};
-  int64_t steps_a_rank = 2 * (int64_t)shape.chunks * shape.microbatches; /* below 2^56 */
-  if (steps_a_rank > body_events_max / d->ranks)
-    return mt_error_set(build->error, MOTET_ERROR_LIMIT,
-                        "%d ranks, %d chunks each and %d microbatches make more than %lld events", d->ranks,
-                        shape.chunks, shape.microbatches, (long long)body_events_max);
-  d->body_begin = MT_ARENA_NEW(build->arena, int64_t, (size_t)d->ranks + 1);
-  d->body = MT_ARENA_NEW(build->arena, mt_event, steps_a_rank * d->ranks);
-  mt_body_step *steps = MT_ARENA_NEW(build->arena, mt_body_step, steps_a_rank);
-  int32_t *stages = MT_ARENA_NEW(build->arena, int32_t, sharded); /* (ranks, chunks) */
-  if (d->body_begin == NULL || d->body == NULL || steps == NULL || stages == NULL)
-    return mt_error_memory(build->error, (unsigned long long)(steps_a_rank * d->ranks) * sizeof *d->body,
-                           "body sequences");
-  /* body_begin serves as the counter of a rank's chunks first. */
-  for (int32_t s = 0; s < d->stage_count; s++)
-    if (d->stages[s].rank >= 0)
-      stages[(int64_t)d->stages[s].rank * shape.chunks + d->body_begin[d->stages[s].rank]++] = s;
-  memset(d->body_begin, 0, ((size_t)d->ranks + 1) * sizeof *d->body_begin);
-  for (int32_t rank = 0; rank < d->ranks; rank++) {
-    if (order != NULL) order(&shape, rank, steps);
-    d->body_begin[rank + 1] =
-        append_events(d, &stages[(int64_t)rank * shape.chunks], steps, steps_a_rank, d->body_begin[rank]);
-  }
-  return MOTET_OK;
 }
 
 /* The schedule after normalisation: named terms, and side by side what has the same neighbours. */

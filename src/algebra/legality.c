@@ -79,6 +79,11 @@ static motet_status judge_sharded(mt_build *build) {
                              "whose joint order is not defined; accepted: one and the same for both",
                              d->regions[first].name, skeleton_text(build, first), d->regions[r].name,
                              skeleton_text(build, r));
+    if (first != r && mt_region_row(&d->regions[r])->held != NULL)
+      return mt_build_refuse(build, "mixed", d->regions[r].name,
+                             "regions %s and %s are both %s, whose order over several regions is not defined; "
+                             "accepted: one region with the modules of both, or 1f1b for both",
+                             d->regions[first].name, d->regions[r].name, skeleton_text(build, r));
   }
   return MOTET_OK;
 }

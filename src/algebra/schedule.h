@@ -15,6 +15,10 @@ typedef enum mt_skeleton_kind {
   MT_SKELETON_GPIPE,
   MT_SKELETON_TRANSPOSE,
   MT_SKELETON_INLINE,
+  MT_SKELETON_ZB1P,
+  MT_SKELETON_ZB2P,
+  MT_SKELETON_ZBV,
+  MT_SKELETON_VMIN,
   MT_SKELETON_KINDS
 } mt_skeleton_kind;
 
@@ -23,7 +27,7 @@ typedef enum mt_owner_kind { MT_OWNER_BALANCED, MT_OWNER_ROUND_ROBIN, MT_OWNER_K
 
 typedef struct mt_skeleton {
   mt_skeleton_kind kind;
-  int32_t virtual_stages; /* 1f1b: chunks a rank, >= 1 */
+  int32_t virtual_stages; /* chunks a rank, >= 1: an option of 1f1b, 2 where the slab map is folded */
   mt_order_kind order;    /* transpose */
   mt_owner_kind owner;    /* transpose */
   int32_t window;         /* transpose: most features alive at once; 0: no bound */

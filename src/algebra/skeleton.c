@@ -7,6 +7,12 @@ static mt_layout sharded(const mt_skeleton *skeleton, int32_t ranks) {
       .map = MT_SLAB_LOOP, .slabs = ranks * skeleton->virtual_stages, .pipeline = ranks, .data = 1, .context = 1};
 }
 
+static mt_layout folded(const mt_skeleton *skeleton, int32_t ranks) {
+  mt_layout layout = sharded(skeleton, ranks);
+  layout.map = MT_SLAB_FOLD;
+  return layout;
+}
+
 static mt_layout replicated(const mt_skeleton *skeleton, int32_t ranks) {
   return (mt_layout){.map = MT_SLAB_OWNER,
                      .owner = (int32_t)skeleton->owner,
@@ -16,11 +22,21 @@ static mt_layout replicated(const mt_skeleton *skeleton, int32_t ranks) {
                      .context = 1};
 }
 
+/* Activations that a rank may hold, in shares of a rank (arXiv 2401.10241 sections 2 and 6, arXiv 2405.15362).
+ * 1F1B's first rank holds `once`. */
+static int32_t once(int32_t ranks) { return ranks; }
+static int32_t twice(int32_t ranks) { return 2 * ranks; }
+static int32_t a_third(int32_t ranks) { return (ranks + 4) / 3; }
+
 const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS] = {
-    [MT_SKELETON_1F1B] = {"1f1b", MT_PLACEMENT_SHARDED, sharded, mt_body_1f1b},
-    [MT_SKELETON_GPIPE] = {"gpipe", MT_PLACEMENT_SHARDED, sharded, mt_body_gpipe},
-    [MT_SKELETON_TRANSPOSE] = {"transpose", MT_PLACEMENT_REPLICATED, replicated, NULL},
-    [MT_SKELETON_INLINE] = {"inline", MT_PLACEMENT_HOSTED, NULL, NULL},
+    [MT_SKELETON_1F1B] = {"1f1b", MT_PLACEMENT_SHARDED, sharded, mt_body_1f1b, NULL},
+    [MT_SKELETON_GPIPE] = {"gpipe", MT_PLACEMENT_SHARDED, sharded, mt_body_gpipe, NULL},
+    [MT_SKELETON_TRANSPOSE] = {"transpose", MT_PLACEMENT_REPLICATED, replicated, NULL, NULL},
+    [MT_SKELETON_INLINE] = {"inline", MT_PLACEMENT_HOSTED, NULL, NULL, NULL},
+    [MT_SKELETON_ZB1P] = {"zb1p", MT_PLACEMENT_SHARDED, sharded, NULL, once},
+    [MT_SKELETON_ZB2P] = {"zb2p", MT_PLACEMENT_SHARDED, sharded, NULL, twice},
+    [MT_SKELETON_ZBV] = {"zbv", MT_PLACEMENT_SHARDED, folded, NULL, once},
+    [MT_SKELETON_VMIN] = {"vmin", MT_PLACEMENT_SHARDED, folded, NULL, a_third},
 };
 
 /* Names users may know from papers; each has its place in the algebra but no row above yet. */
@@ -28,11 +44,7 @@ static const struct {
   const char *name, *what;
 } later[] = {
     {"fold", "1F1B over a V-shaped slab map"},
-    {"zb1p", "zero-bubble 1F1B with the activation memory of 1F1B (ZB-H1)"},
-    {"zb2p", "zero-bubble 1F1B with twice the activation memory (ZB-H2)"},
-    {"zbv", "zero-bubble over a V-shaped slab map"},
     {"vhalf", "V-shaped with half the activation memory"},
-    {"vmin", "V-shaped with the least activation memory"},
     {"dualpipev", "DualPipe over a V-shaped slab map"},
     {"dedicate", "a region on ranks of its own"},
 };
@@ -72,7 +84,7 @@ const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS] = {
 
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind) {
   /* Fields of other kinds hold fixed values too, so that equal skeletons are equal in every field. */
-  mt_skeleton skeleton = {.kind = kind, .virtual_stages = 1};
+  mt_skeleton skeleton = {.kind = kind, .virtual_stages = mt_skeleton_rows[kind].layout == folded ? 2 : 1};
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
     if (option->skeleton == kind) option->set(&skeleton, option->standard(&skeleton));

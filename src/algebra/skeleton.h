@@ -24,7 +24,9 @@ typedef struct mt_skeleton_row {
   const char *name;
   mt_placement_kind placement;
   mt_layout (*layout)(const mt_skeleton *skeleton, int32_t ranks); /* NULL where hosted */
-  mt_body_order *body;                                             /* Sharded: the order of its events; else NULL */
+  mt_body_order *body;            /* Sharded, the order is fixed: of its events; else NULL */
+  int32_t (*held)(int32_t ranks); /* Sharded, the backward is split and the order searched for: the activations that
+                                     a rank may hold, in whole ranks' shares; else NULL */
 } mt_skeleton_row;
 
 /** An option: a number in [minimum, maximum], or one of `words`, whose index is the value. */
@@ -43,6 +45,10 @@ enum { MT_SKELETON_OPTIONS = 4 };
 
 extern const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS];
 extern const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS];
+
+static inline bool mt_skeleton_sharded(const mt_skeleton *skeleton) {
+  return mt_skeleton_rows[skeleton->kind].placement == MT_PLACEMENT_SHARDED;
+}
 
 /** A skeleton with every option at its default. */
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind);

@@ -1,6 +1,7 @@
 #include "order/order.h"
 
 #include "order/bound.h"
+#include "order/open_body.h"
 #include "order/search.h"
 
 #include <string.h>
@@ -274,15 +275,23 @@ static motet_status set_bound(mt_arena *arena, const mt_instance_request *reques
       return mt_error_memory(error, (unsigned long long)instance->node_count * 32, "a lower bound");
   }
   result->bound = (double)bound * unit;
+  /* The body of an open one could have another order too. Its sums are not the plan's, to the last digits. */
+  if (mt_body_is_open(request->derivation)) {
+    motet_status status = mt_order_open_bound(arena, request->derivation, request->costs, error, &result->bound);
+    if (status != MOTET_OK) return status;
+    if (result->bound > result->makespan * (1.0 - 1e-12)) result->bound = result->makespan;
+  }
   if (result->bound > result->makespan) result->bound = result->makespan;
   return MOTET_OK;
 }
 
 motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
                            const mt_order_options *options, motet_error *error, mt_order_result *result) {
+  motet_status status = mt_order_body(arena, derivation, costs, options, error, &derivation);
+  if (status != MOTET_OK) return status;
   mt_instance_request request = {.derivation = derivation, .costs = costs, .options = options};
   solution s = {0};
-  motet_status status = check_ahead(derivation, error);
+  status = check_ahead(derivation, error);
   if (status == MOTET_OK) status = check_carried(derivation, options, error);
   bool steady = carried_most(derivation) > 0 && (options == NULL || options->carried == NULL);
   if (status == MOTET_OK && steady) status = choose_ahead(&request, error, &request.ahead);

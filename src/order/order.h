@@ -22,7 +22,8 @@ typedef struct mt_order_options {
 typedef struct mt_order_result {
   mt_order order;
   double makespan; /* on the plan's own timeline, transfers by the table's links */
-  double bound;    /* proven lower bound on the makespan of any order of this derivation's transposed work */
+  double bound;    /* proven lower bound on the makespan of any order of this derivation's transposed work, and
+                      of its body where the skeleton leaves that open */
 } mt_order_result;
 
 /** Places the transposed regions' work into the body sequences as their skeletons ask; a derivation without

@@ -1,5 +1,6 @@
 #include "order/unit_costs.h"
 
+#include "algebra/skeleton.h"
 #include "base/array.h"
 
 #include <stdlib.h>
@@ -14,8 +15,7 @@ static int64_t layers_per_module(const mt_schedule *schedule, int32_t ranks) {
   int64_t chunks = 0;
   for (int32_t t = 0; t < schedule->term_count; t++) {
     const mt_skeleton *skeleton = &schedule->terms[t].skeleton;
-    if (skeleton->kind == MT_SKELETON_1F1B || skeleton->kind == MT_SKELETON_GPIPE)
-      chunks += skeleton->virtual_stages > 1 ? skeleton->virtual_stages : 1;
+    if (mt_skeleton_sharded(skeleton)) chunks += skeleton->virtual_stages > 1 ? skeleton->virtual_stages : 1;
   }
   return ranks * (chunks > 0 ? chunks : 1);
 }

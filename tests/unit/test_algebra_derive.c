@@ -265,8 +265,29 @@ static void test_virtual_stages_and_runs_of_terms_are_one(void **state) {
   mt_arena_destroy(arena);
 }
 
+/* Slabs forth and back: the turn and the loss are on one rank each, and nothing moves there. */
+static void test_folded_slabs_turn_without_a_message(void **state) {
+  (void)state;
+  mt_arena *arena = mt_arena_create();
+  mt_derivation *d = derive_of(arena, "l:tttttttt", "<zbv>", 4, 3);
+  static const int32_t ranks[] = {0, 1, 2, 3, 3, 2, 1, 0};
+  assert_int_equal(d->stage_count, 8);
+  assert_int_equal(d->edge_count, 7);
+  for (int32_t s = 0; s < 8; s++) assert_int_equal(d->stages[s].rank, ranks[s]);
+  for (int32_t e = 0; e < 7; e++) {
+    mt_pattern expected = e == 3 ? MT_PATTERN_IDENTITY : MT_PATTERN_SEND;
+    assert_int_equal(d->edges[e].forward, expected);
+    assert_int_equal(d->edges[e].backward, expected);
+  }
+  /* Every event of every rank is there once: a forward and both halves of the backward for each chunk and
+   * microbatch. */
+  for (int32_t r = 0; r < 4; r++) assert_int_equal(d->body_begin[r + 1] - d->body_begin[r], 2 * 3 * 3);
+  mt_arena_destroy(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_folded_slabs_turn_without_a_message),
       cmocka_unit_test(test_transpose_and_1f1b),
       cmocka_unit_test(test_binding),
       cmocka_unit_test(test_inline_rides_on_the_first_slab_to_its_right),

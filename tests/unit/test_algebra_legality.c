@@ -32,6 +32,8 @@ static const refusal refusals[] = {
      "neighbours",
      "p",
      {"cannot become one region", "several branches", "inline for p"}},
+    {"v:t l:t", "<v: zb1p, l: zb1p>", "mixed", "l", {"both zb1p", "several regions is not defined", "one region"}},
+    {"v:t l:t", "<v: 1f1b, l: zbv>", "mixed", "l", {"v (1f1b)", "l (zbv)", "joint order is not defined"}},
     {"v:t l:t", "<gpipe, 1f1b>", "mixed", "l", {"v (gpipe)", "l (1f1b)", "joint order is not defined", "same"}},
     {"v:t p:t l:t", "<v: gpipe, p: transpose, l: 1f1b>", "mixed", "l", {"v (gpipe)", "accepted"}},
     {"v:t l:t", "<v: transpose, l: inline>", "inline", "l", {"no one Sharded region", "1f1b, gpipe"}},

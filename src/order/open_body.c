@@ -1,0 +1,127 @@
+#include "order/open_body.h"
+
+#include "motet/program.h"
+
+#include <math.h>
+
+/* Visited events that one search may cost: a few milliseconds. */
+static const int64_t WORK_DEFAULT = 300000;
+
+static motet_status average(const mt_derivation *d, const mt_cost_table *costs, mt_cost_kind kind, double *seconds,
+                            motet_error *error) {
+  for (int32_t s = 0; s < d->stage_count; s++) {
+    double sum = 0.0;
+    int32_t active = 0;
+    for (int32_t m = 0; m < d->microbatches; m++) {
+      if (!mt_stage_active(d, s, m)) continue;
+      sum += mt_cost_seconds(costs, kind, s, m);
+      active++;
+    }
+    seconds[s] = active > 0 ? sum / active : 0.0;
+    if (!(seconds[s] >= 0.0) || isinf(seconds[s]))
+      return mt_error_set(
+          error, MOTET_ERROR_ARGUMENT,
+          "the cost table gives %g seconds on average for stage %d; times are finite and not negative", seconds[s],
+          s);
+  }
+  return MOTET_OK;
+}
+
+/* The longest transfer between neighbours: bytes are those of the largest output. */
+static double longest_lag(const mt_derivation *d, const mt_cost_table *costs, const mt_order_options *options) {
+  int64_t bytes = 0;
+  for (int32_t s = 0; options != NULL && options->output_bytes.values != NULL && s < d->stage_count; s++)
+    for (int32_t m = 0; m < d->microbatches; m++) {
+      int64_t own =
+          options->output_bytes
+              .values[s * options->output_bytes.stage_stride + m * options->output_bytes.microbatch_stride];
+      if (own > bytes) bytes = own;
+    }
+  return mt_link_seconds(costs->links.local, bytes);
+}
+
+motet_status mt_order_body(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                           const mt_order_options *options, motet_error *error, const mt_derivation **ordered) {
+  *ordered = derivation;
+  if (!mt_body_is_open(derivation)) return MOTET_OK;
+  int32_t stages = derivation->stage_count;
+  double *seconds = MT_ARENA_NEW(arena, double, 3 * (int64_t)stages);
+  mt_derivation *copy = MT_ARENA_NEW(arena, mt_derivation, 1);
+  if (seconds == NULL || copy == NULL)
+    return mt_error_memory(error, (unsigned long long)stages * 24 + sizeof *copy, "a body's order");
+  *copy = *derivation;
+  static const mt_cost_kind kinds[] = {MT_COST_FORWARD, MT_COST_BACKWARD_X, MT_COST_BACKWARD_W};
+  motet_status status = MOTET_OK;
+  for (int k = 0; k < 3 && status == MOTET_OK; k++)
+    status = average(derivation, costs, kinds[k], seconds + (int64_t)k * stages, error);
+  mt_body_times times = {.forward = seconds,
+                         .input = seconds + stages,
+                         .weight = seconds + 2 * (int64_t)stages,
+                         .lag = longest_lag(derivation, costs, options),
+                         .work = WORK_DEFAULT};
+  if (status == MOTET_OK) status = mt_body_order_by(arena, copy, &times, error);
+  if (status == MOTET_OK) *ordered = copy;
+  return status;
+}
+
+/* Time of one stage's work for a microbatch; `path`: without the weight gradients, for which nobody waits. */
+static double work_of(const mt_derivation *d, const mt_cost_table *costs, int32_t stage, int32_t microbatch,
+                      bool path) {
+  if (!mt_stage_active(d, stage, microbatch)) return 0.0;
+  const mt_stage *info = &d->stages[stage];
+  double sum = mt_cost_seconds(costs, MT_COST_FORWARD, stage, microbatch);
+  if (info->gate == MT_GATE_NONE) return sum;
+  if (d->regions[info->region].replicated) {
+    bool whole = (info->gate & MT_GATE_WEIGHTS) != 0;
+    return sum + mt_cost_seconds(costs, whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X, stage, microbatch);
+  }
+  sum += mt_cost_seconds(costs, MT_COST_BACKWARD_X, stage, microbatch);
+  if ((info->gate & MT_GATE_WEIGHTS) != 0 && !path)
+    sum += mt_cost_seconds(costs, MT_COST_BACKWARD_W, stage, microbatch);
+  return sum;
+}
+
+/* Encodes that a step may find done are no work of it for certain. */
+static bool is_ahead(const mt_derivation *d, int32_t stage) {
+  const mt_region *region = &d->regions[d->stages[stage].region];
+  return region->replicated && region->skeleton.order == MT_ORDER_AHEAD;
+}
+
+motet_status mt_order_open_bound(mt_arena *arena, const mt_derivation *d, const mt_cost_table *costs,
+                                 motet_error *error, double *bound) {
+  double *work = MT_ARENA_NEW(arena, double, d->ranks);    /* of a rank's body */
+  double *least = MT_ARENA_NEW(arena, double, d->ranks);   /* forward of its first slab, the fastest microbatch */
+  int32_t *order = MT_ARENA_NEW(arena, int32_t, d->ranks); /* ranks as the first slabs lie on them */
+  if (work == NULL || least == NULL || order == NULL)
+    return mt_error_memory(error, (unsigned long long)d->ranks * 20, "a lower bound");
+  double most = 0.0, all = 0.0;
+  int32_t ordered = 0;
+  for (int32_t s = 0; s < d->stage_count; s++) {
+    int32_t rank = d->stages[s].rank;
+    double sum = 0.0, shortest = INFINITY;
+    for (int32_t m = 0; m < d->microbatches; m++) {
+      sum += work_of(d, costs, s, m, false);
+      bool active = mt_stage_active(d, s, m);
+      shortest = fmin(shortest, active ? mt_cost_seconds(costs, MT_COST_FORWARD, s, m) : 0.0);
+    }
+    if (!is_ahead(d, s)) all += sum;
+    if (rank < 0) continue;
+    work[rank] += sum;
+    if (ordered == d->ranks) continue;
+    least[rank] = shortest;
+    order[ordered++] = rank;
+  }
+  for (int32_t m = 0; m < d->microbatches; m++) {
+    double path = 0.0;
+    for (int32_t s = 0; s < d->stage_count; s++)
+      if (d->stages[s].rank >= 0) path += work_of(d, costs, s, m, true);
+    most = fmax(most, path);
+  }
+  double head = 0.0;
+  for (int32_t i = 0; i < ordered; i++) {
+    most = fmax(most, head + work[order[i]]);
+    head += least[order[i]];
+  }
+  *bound = fmax(most, all / d->ranks);
+  return MOTET_OK;
+}
