@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { CASES = 300, RANKS_MOST = 9, MICROBATCHES_MOST = 20 };
+enum { CASES = 80, RANKS_MOST = 9, MICROBATCHES_MOST = 20 };
 
 typedef struct kind {
   const char *name;
