@@ -6,11 +6,11 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -162,41 +162,55 @@ static void become_launcher(int32_t ranks, char *const *arguments) {
 
 /** Watches the launcher and the ranks, as far as they run on this machine. */
 typedef struct watch {
-  struct pollfd *processes; /* [ranks + 1], the last is the launcher */
-  int32_t ranks, victim;    /* the first rank to end without having come to its end; -1: none seen */
+  int epoll;      /* ends of processes, in the order in which they came to pass */
+  int *processes; /* [ranks + 1] the last is the launcher; NOT_OPENED, ENDED */
+  int32_t ranks;
+  int32_t victim; /* the first rank to end without having come to its end; -1: none seen */
 } watch;
 
+enum { NOT_OPENED = -1, ENDED = -2 };
+
+static void open_process(watch *this, int32_t index, pid_t process) {
+  int file = (int)syscall(SYS_pidfd_open, process, 0);
+  struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)index};
+  if (file >= 0 && epoll_ctl(this->epoll, EPOLL_CTL_ADD, file, &event) == 0)
+    this->processes[index] = file;
+  else if (file >= 0)
+    close(file);
+}
+
 /** Once a rank has written its process number, its end can be waited for. */
-static void open_processes(watch *this, mt_board *board) {
+static void open_ranks(watch *this, mt_board *board) {
   for (int32_t rank = 0; rank < this->ranks; rank++) {
     const mt_board_place *place = mt_board_at(board, rank);
-    if (this->processes[rank].fd != -1 || place->process == 0 || place->state >= MT_BOARD_FINISHED) continue;
-    this->processes[rank].fd = (int)syscall(SYS_pidfd_open, place->process, 0);
+    if (this->processes[rank] == NOT_OPENED && place->process != 0 && place->state < MT_BOARD_FINISHED)
+      open_process(this, rank, place->process);
   }
 }
 
-static void find_victim(watch *this, mt_board *board) {
-  for (int32_t rank = 0; rank < this->ranks && this->victim < 0; rank++)
-    if (this->processes[rank].revents != 0 && mt_board_at(board, rank)->state < MT_BOARD_FINISHED)
-      this->victim = rank;
-  for (int32_t rank = 0; rank < this->ranks; rank++)
-    if (this->processes[rank].revents != 0) {
-      close(this->processes[rank].fd);
-      this->processes[rank].fd = -2; /* ended: not to be opened again, and poll passes over it */
-    }
+static void note_end(watch *this, int32_t index, mt_board *board) {
+  if (index < this->ranks && this->victim < 0 && mt_board_at(board, index)->state < MT_BOARD_FINISHED)
+    this->victim = index;
+  close(this->processes[index]); /* and with it out of the epoll */
+  this->processes[index] = ENDED;
 }
 
-/** Waits for the launcher's end. When one rank dies the launcher ends the others: who was first has to be seen. */
+/**
+ * Waits for the launcher's end. When one rank dies the launcher ends the others, perhaps before this process gets
+ * to run: the kernel keeps the order of the ends, and one at a time is taken from it.
+ */
 static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   int status = 0;
-  for (int32_t i = 0; i <= this->ranks; i++) this->processes[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-  this->processes[this->ranks].fd = (int)syscall(SYS_pidfd_open, child, 0);
+  for (int32_t i = 0; i <= this->ranks; i++) this->processes[i] = NOT_OPENED;
+  open_process(this, this->ranks, child);
+  struct epoll_event event;
   while (waitpid(child, &status, WNOHANG) <= 0) {
-    open_processes(this, board);
-    if (poll(this->processes, (nfds_t)this->ranks + 1, 100) > 0) find_victim(this, board);
+    open_ranks(this, board);
+    if (epoll_wait(this->epoll, &event, 1, 100) == 1) note_end(this, (int32_t)event.data.u32, board);
   }
+  while (epoll_wait(this->epoll, &event, 1, 0) == 1) note_end(this, (int32_t)event.data.u32, board);
   for (int32_t i = 0; i <= this->ranks; i++)
-    if (this->processes[i].fd >= 0) close(this->processes[i].fd);
+    if (this->processes[i] >= 0) close(this->processes[i]);
   return status;
 }
 
@@ -235,8 +249,11 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
   } else {
     setenv(BOARD_VARIABLE, path, 1);
     fflush(NULL);
-    watch this = {.processes = calloc((size_t)ranks + 1, sizeof *this.processes), .ranks = ranks, .victim = -1};
-    pid_t child = this.processes != NULL ? fork() : -1;
+    watch this = {.epoll = epoll_create1(EPOLL_CLOEXEC),
+                  .processes = calloc((size_t)ranks + 1, sizeof *this.processes),
+                  .ranks = ranks,
+                  .victim = -1};
+    pid_t child = this.processes != NULL && this.epoll >= 0 ? fork() : -1;
     if (child == 0) become_launcher(ranks, arguments);
     if (child > 0) {
       launcher_process = child;
@@ -248,6 +265,7 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
       code = mt_cli_fail(&error, false);
     }
+    if (this.epoll >= 0) close(this.epoll);
     free(this.processes);
     mt_board_close(board);
   }
