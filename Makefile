@@ -24,7 +24,7 @@ fuzz:
 	tests/fuzz/run.sh
 
 format:
-	clang-format -i $$(git ls-files '*.[ch]')
+	find src include tests bench examples -name '*.[ch]' -exec clang-format -i {} +
 
 clean:
 	rm -rf build build-*
