@@ -8,6 +8,7 @@ extern const mt_command mt_command_plan;
 extern const mt_command mt_command_verify;
 extern const mt_command mt_command_simulate;
 extern const mt_command mt_command_show;
+extern const mt_command mt_command_watch;
 extern const mt_command mt_command_model;
 extern const mt_command mt_command_report;
 extern const mt_command mt_command_pack;

@@ -41,12 +41,14 @@ typedef struct source {
   bool is_run;
   mt_run_timeline run;
   mt_run_metrics metrics;
+  mt_history history;
   const char *failure;
 } source;
 
 static void source_free(source *from) {
   motet_verification_free(&from->verification);
   motet_program_destroy(from->program);
+  mt_history_free(&from->history);
 }
 
 static motet_status add_timeline(mt_arena *arena, const char *title, const mt_simulation *simulation,
@@ -94,6 +96,8 @@ static motet_status read_run(mt_arena *arena, const char *path, const report_opt
   side->program = from->program = from->run.program;
   status = mt_run_metrics_read(arena, path, from->run.step, error, &from->metrics);
   if (status == MOTET_OK) status = mt_run_failure_read(arena, path, error, &from->failure);
+  if (status == MOTET_OK) status = mt_history_update(&from->history, path, NULL, error);
+  if (from->history.steps.count > 0) side->history = &from->history;
   motet_verify_options verify = {0};
   if (status == MOTET_OK) status = motet_verify(from->program, &verify, error, &from->verification);
   mt_simulation *simulation;

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { PIPED_WIDTH = 100, LEAST_WIDTH = 40, MOST_WIDTH = 1000 };
+enum { PIPED_WIDTH = 100, LEAST_WIDTH = 40, MOST_WIDTH = 1000, STANDARD_HEIGHT = 24 };
 
 mt_terminal mt_terminal_find(void) {
   mt_terminal terminal = {.width = PIPED_WIDTH};
@@ -27,4 +27,9 @@ mt_terminal mt_terminal_find(void) {
     freelocale(locale);
   }
   return terminal;
+}
+
+int mt_terminal_height(void) {
+  struct winsize size;
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0 ? size.ws_row : STANDARD_HEIGHT;
 }

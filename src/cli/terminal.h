@@ -12,4 +12,7 @@ typedef struct mt_terminal {
 
 mt_terminal mt_terminal_find(void);
 
+/** Lines of the terminal as it is now; 24 where it does not say. */
+int mt_terminal_height(void);
+
 #endif

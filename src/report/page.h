@@ -6,6 +6,7 @@
 #define MT_REPORT_PAGE_H
 
 #include "base/text.h"
+#include "report/history.h"
 #include "report/what_if.h"
 #include "sim/memory.h"
 #include "sim/simulate.h"
@@ -30,6 +31,7 @@ typedef struct mt_page_side {
   mt_page_timeline timelines[MT_PAGE_TIMELINES];
   const mt_what_if *what_if; /**< of the first timeline */
   int32_t what_if_count;
+  const mt_history *history; /**< of a training run, all its steps; NULL: none */
 } mt_page_side;
 
 /** A row of the page's first table: what a run was and did. */

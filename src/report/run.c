@@ -54,6 +54,16 @@ static motet_status list_steps(const char *folder, motet_error *error, int64_t *
   return MOTET_OK;
 }
 
+int64_t mt_run_newest(const char *path) {
+  mt_text folder = {0}, steps = {0};
+  int64_t newest = 0;
+  mt_text_append(&folder, "%s/timeline", path);
+  if (!folder.failed) (void)list_steps(folder.data, NULL, &newest, &steps);
+  mt_text_free(&folder);
+  mt_text_free(&steps);
+  return newest;
+}
+
 static motet_status take_times(mt_arena *arena, const json_t *root, const char *key, int64_t count,
                                const char *path, motet_error *error, double **times) {
   const json_t *list = json_object_get(root, key);

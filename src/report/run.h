@@ -20,6 +20,9 @@ typedef struct mt_run_timeline {
 /** Whether @p path is a run's directory: it has a `timeline/` in it. */
 bool mt_run_is(const char *path);
 
+/** The newest step of the run at @p path that has a timeline; 0: none has. */
+int64_t mt_run_newest(const char *path);
+
 /**
  * Reads the timeline of step @p step of the run at @p path, of the newest step that has one where it is 0. Errors
  * name the file; one that says that there is none names the steps that have one.

@@ -55,7 +55,8 @@ typedef struct mt_job {
     double learning_rate, weight_decay, epsilon, clip_norm;
     int64_t decay; /* mt_job_decay */
     mt_job_numbers betas;
-    int64_t dtype; /* 0: float32 */
+    int64_t dtype;       /* 0: float32 */
+    int64_t tensorboard; /* 0: no event files */
     int64_t save_every, keep, eval_every, eval_batches, log_every, timeline_every;
     const char *resume;
     double search_seconds, hang_seconds, stall_seconds;

@@ -63,6 +63,7 @@ const mt_job_key mt_job_keys[] = {
     INTEGER("train.eval_batches", train.eval_batches, 1, 1e6, "1", "steps' worth of samples in an evaluation"),
     INTEGER("train.log_every", train.log_every, 1, 1e12, "1", "steps between printed lines"),
     INTEGER("train.timeline_every", train.timeline_every, 0, 1e12, "10", "steps between kept timelines; 0: none"),
+    CHOICE("train.tensorboard", train.tensorboard, "false|true", "false", "event files for TensorBoard too"),
     NUMBER("train.search_seconds", train.search_seconds, 0, 3600, "0.02",
            "about so long the order of each step is improved; 0: greedy"),
     TEXT("train.resume", train.resume, false, "auto", "`auto`, `never`, or the directory of a checkpoint"),

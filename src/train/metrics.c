@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "report/chrome_trace.h"
+#include "report/tensorboard.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,8 +16,9 @@
 
 struct mt_metrics {
   mt_arena *arena;
-  const char *timeline_dir, *metrics_path, *steps_path, *evaluation_path;
+  const char *output_dir, *timeline_dir, *metrics_path, *steps_path, *evaluation_path;
   FILE *metrics, *steps, *evaluation;
+  mt_tensorboard *board; /* NULL: none asked for */
 };
 
 static motet_status system_error(motet_error *error, const char *what, const char *path) {
@@ -61,13 +63,14 @@ motet_status mt_metrics_open(const char *output_dir, int64_t last_step, motet_er
   metrics->arena = mt_arena_create();
   motet_status status = MOTET_OK;
   if (metrics->arena != NULL) {
+    metrics->output_dir = mt_arena_text(metrics->arena, output_dir);
     metrics->timeline_dir = mt_arena_format(metrics->arena, "%s/timeline", output_dir);
     metrics->metrics_path = mt_arena_format(metrics->arena, "%s/metrics.jsonl", output_dir);
     metrics->evaluation_path = mt_arena_format(metrics->arena, "%s/evaluation.jsonl", output_dir);
     metrics->steps_path = mt_arena_format(metrics->arena, "%s/timeline/steps.jsonl", output_dir);
   }
   if (metrics->steps_path == NULL || metrics->evaluation_path == NULL || metrics->metrics_path == NULL ||
-      metrics->timeline_dir == NULL)
+      metrics->timeline_dir == NULL || metrics->output_dir == NULL)
     status = mt_error_memory(error, strlen(output_dir), "the metrics");
   if (status == MOTET_OK) status = make_directory(output_dir, error);
   if (status == MOTET_OK) status = make_directory(metrics->timeline_dir, error);
@@ -87,8 +90,15 @@ void mt_metrics_close(mt_metrics *metrics) {
   if (metrics->metrics != NULL) fclose(metrics->metrics);
   if (metrics->steps != NULL) fclose(metrics->steps);
   if (metrics->evaluation != NULL) fclose(metrics->evaluation);
+  mt_tensorboard_close(metrics->board);
   mt_arena_destroy(metrics->arena);
   free(metrics);
+}
+
+motet_status mt_metrics_tensorboard(mt_metrics *metrics, int64_t last_step, motet_error *error) {
+  const char *directory = mt_arena_format(metrics->arena, "%s/tensorboard", metrics->output_dir);
+  if (directory == NULL) return mt_error_memory(error, strlen(metrics->output_dir), "a path");
+  return mt_tensorboard_open(directory, last_step, error, &metrics->board);
 }
 
 static motet_status append(FILE *file, const char *path, const mt_text *text, motet_error *error) {
@@ -150,12 +160,29 @@ static void print_comparison(const mt_metrics_step *step, mt_text *text) {
   mt_text_append(text, "}}\n");
 }
 
+static motet_status add_scalars(mt_metrics *metrics, const mt_metrics_step *step, motet_error *error) {
+  const mt_step_measure *measure = step->measure;
+  double whole = measure->makespan * step->plan->program->ranks;
+  const mt_tensorboard_scalar scalars[] = {
+      {"loss", step->loss},
+      {"learning_rate", step->learning_rate},
+      {"gradient_norm", measure->gradient_norm},
+      {"tokens_per_second", step->step_seconds > 0 ? (double)step->tokens / step->step_seconds : NAN},
+      {"step_seconds", step->step_seconds},
+      {"idle_share", whole > 0 ? 1 - measure->busy / whole : NAN},
+      {"mfu", step->mfu},
+      {"memory_bytes", (double)measure->resident_bytes},
+  };
+  return mt_tensorboard_add(metrics->board, step->step, scalars, sizeof scalars / sizeof *scalars, error);
+}
+
 motet_status mt_metrics_add(mt_metrics *metrics, const mt_metrics_step *step, motet_error *error) {
   mt_text line = {0}, comparison = {0};
   print_metrics(step, &line);
   print_comparison(step, &comparison);
   motet_status status = append(metrics->metrics, metrics->metrics_path, &line, error);
   if (status == MOTET_OK) status = append(metrics->steps, metrics->steps_path, &comparison, error);
+  if (status == MOTET_OK && metrics->board != NULL) status = add_scalars(metrics, step, error);
   mt_text_free(&line);
   mt_text_free(&comparison);
   return status;
@@ -167,6 +194,9 @@ motet_status mt_metrics_evaluation(mt_metrics *metrics, int64_t step, double los
   add_number(&line, "eval_loss", loss);
   mt_text_append(&line, "}\n");
   motet_status status = append(metrics->evaluation, metrics->evaluation_path, &line, error);
+  const mt_tensorboard_scalar scalar = {"eval_loss", loss};
+  if (status == MOTET_OK && metrics->board != NULL)
+    status = mt_tensorboard_add(metrics->board, step, &scalar, 1, error);
   mt_text_free(&line);
   return status;
 }

@@ -19,6 +19,8 @@ typedef struct mt_metrics_step {
 /** Opens the records under @p output_dir, which is made if it is missing. Lines of steps beyond @p last_step (from
  * a run that went on beyond the checkpoint that is resumed) are dropped. */
 motet_status mt_metrics_open(const char *output_dir, int64_t last_step, motet_error *error, mt_metrics **metrics);
+/** From here on the records go to a new event file under tensorboard/ too; @p last_step as above. */
+motet_status mt_metrics_tensorboard(mt_metrics *metrics, int64_t last_step, motet_error *error);
 void mt_metrics_close(mt_metrics *metrics);
 
 /** Appends the step's line to metrics.jsonl and to timeline/steps.jsonl. */

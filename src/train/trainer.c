@@ -189,6 +189,8 @@ motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options,
   if (status == MOTET_OK) status = mt_clock_offset(trainer->transport, error, &trainer->clock_offset);
   if (status == MOTET_OK && trainer->transport->rank == 0) {
     status = mt_metrics_open(job->output_dir, trainer->first_step, error, &trainer->metrics);
+    if (status == MOTET_OK && job->train.tensorboard)
+      status = mt_metrics_tensorboard(trainer->metrics, trainer->first_step, error);
     if (status == MOTET_OK) status = save_job(trainer, error);
   }
   return status;

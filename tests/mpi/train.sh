@@ -12,7 +12,8 @@ run() { name=$1; shift; expect 0 train train/job.yaml output_dir="$work/$name" "
 column() { sed -n "s/.*\"$2\": \([0-9.e+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | awk '{ printf "%.5g\n", $1 }'; }
 
 # One rank is the reference; losses agree to five digits.
-run alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>'
+run alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>' train.tensorboard=true
+[ "$(cat "$work/alone/tensorboard"/events.out.tfevents.* | grep -a -o gradient_norm | wc -l)" -eq 6 ] || fail "TensorBoard's events"
 [ "$(wc -l <"$work/alone/metrics.jsonl")" -eq 6 ] || fail "six steps, six lines"
 for variant in "2 1 4 <vision+projector: transpose, llm: 1f1b>" "2 1 4 <vision+projector: transpose(order=prefix), llm: gpipe>" \
   "1 2 2 <vision+projector: transpose, llm: 1f1b>" "2 2 2 <vision+projector: inline, llm: 1f1b(virtual=2)>"; do

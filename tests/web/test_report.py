@@ -376,6 +376,53 @@ class Others(Report):
         self.assertIn("simulated: ", self.text("#detail"))
         self.assertFalse(self.web.find_element("id", "message").is_displayed())
 
+    def test_plots_of_a_run(self):
+        from selenium.webdriver import ActionChains
+        from selenium.webdriver.common.keys import Keys
+
+        run, _, _ = self.make_run()
+        lines = [{"step": k, "loss": 6.0 - k, "tokens": 100 * k, "step_seconds": 0.5} for k in range(1, 6)]
+        lines[3]["loss"] = None
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 6, "lo')
+        (run / "evaluation.jsonl").write_text('{"step": 2, "eval_loss": 4.5}\n{"step": 4, "eval_loss": 3.5}\n')
+        page = self.folder / "plots.html"
+        motet("report", run, "-o", page)
+        open_report(self.web, page)
+        figures = self.web.find_elements("css selector", "#training figure")
+        self.assertEqual([figure.find_element("tag name", "figcaption").text for figure in figures],
+                         ["loss", "evaluation loss", "tokens per second", "step time"])
+        told = lambda k: figures[k].find_element("tag name", "output").text
+        plot = figures[0].find_element("tag name", "svg")
+        self.web.execute_script("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", plot)
+        self.keys(Keys.HOME)
+        self.assertEqual([told(k) for k in range(4)], ["step 1: 5", "step 1: not known", "step 1: 200", "step 1: 500 ms"])
+        self.keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+        self.assertEqual([told(k) for k in range(4)], ["step 3: 3", "step 2: 4.5", "step 3: 600", "step 3: 500 ms"])
+        self.keys(Keys.ARROW_RIGHT)
+        self.assertEqual(told(0), "step 4: not known")
+        self.keys(Keys.END, Keys.ARROW_LEFT, Keys.END)
+        self.assertEqual(told(0), "step 5: 1")
+        # The pointer at the plot's left end: the first step.
+        width = plot.size["width"]
+        ActionChains(self.web).move_to_element_with_offset(plot, round(-width / 2 + 60 / 460 * width), 0).perform()
+        self.assertEqual(self.text("#tip"), "loss, step 1: 5")
+        # The line goes down by the same amount from step to step and has a hole at step 4.
+        path = figures[0].find_element("tag name", "path").get_attribute("d")
+        self.assertEqual((path.count("M"), path.count("L")), (2, 2), path)
+        self.assertFalse(self.web.find_elements("css selector", "#plot-values table"))
+        self.web.find_element("css selector", "#plot-values summary").click()
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.web, 10).until(lambda web: web.find_elements("css selector", "#plot-values table"))
+        rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in self.web.find_elements("css selector", "#plot-values tbody tr")]
+        self.assertEqual(rows[0], ["5", "1", "–", "1000", "500 ms"])
+        self.assertEqual(rows[1], ["4", "–", "3.5", "800", "500 ms"])
+        self.assertEqual(len(rows), 5)
+        (run / "evaluation.jsonl").unlink()
+        motet("report", self.program, "--unit", UNIT, "-o", page)
+        open_report(self.web, page)
+        self.assertFalse(self.web.find_elements("id", "training"))
+
     def test_failed_run(self):
         run, _, _ = self.make_run()
         told = {"message": "a message that never came: <b>activation</b>", "rank": 2, "instruction": 17, "microbatch": 3}

@@ -164,6 +164,7 @@ function start() {
   view.setTheme();
   makeLegend(view);
   makeTables(page, view, document.getElementById("summary"), document.getElementById("tables"));
+  makePlots(page, document.getElementById("plots"), document.getElementById("tip"));
   makeBar(view, search, input);
   makeKeys(view, search, input);
   view.listeners.push(selected => showDetail(view, selected));
