@@ -22,6 +22,7 @@ enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096 };
 
 /* What signal handlers may touch. */
 static volatile int signals_seen;
+static volatile bool asks_first; /* a first signal is a request to finish and save */
 static volatile pid_t launcher_process;
 static mt_board_place *volatile own_place;
 
@@ -29,7 +30,7 @@ static void on_stop_signal(int number) {
   signals_seen++;
   if (own_place != NULL && number == SIGTERM) own_place->state = MT_BOARD_STOPPED;
   /* The launcher hands SIGUSR1 on to the ranks; who asks twice wants the end at once. */
-  if (launcher_process > 0) kill(launcher_process, signals_seen == 1 ? SIGUSR1 : SIGTERM);
+  if (launcher_process > 0) kill(launcher_process, asks_first && signals_seen == 1 ? SIGUSR1 : SIGTERM);
 }
 
 static void handle_signals(void) {
@@ -38,7 +39,6 @@ static void handle_signals(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
-  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
 }
 
 /** Who reports a failure: the board tells the starter that it is told, the output directory keeps it for reports.
@@ -56,14 +56,15 @@ static void report(void *context, const motet_error *error) {
   if (this->board != NULL) mt_board_note_report(this->board, code);
 }
 
-/* A page's first touch costs more than the work on it: memory that was freed stays with the process. */
+/* A page's first touch costs more than the work on it: memory that was freed stays with the process. The
+ * threshold's largest value; without it, what is set below would fix it at 128 KiB. */
 static void keep_memory(void) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *context) {
+static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool saves, void *context) {
   motet_error error;
   motet_error_clear(&error);
   mt_board *board = NULL;
@@ -77,7 +78,8 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, void *
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
     own_place = mt_board_at(board, rank);
   }
-  handle_signals();
+  if (saves) handle_signals();
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
   reporter teller = {board, job->output_dir};
   if (rank == 0) mt_run_failure_forget(job->output_dir);
   mt_transport_options options = {.ranks = ranks,
@@ -219,6 +221,7 @@ static int judge(int status, int32_t victim, mt_board *board, const char *output
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (mt_board_reported(board) >= 0) return mt_board_reported(board);
   if (code == 0) return code;
+  if (signals_seen > 0) return MT_EXIT_INTERRUPTED;
   motet_error error;
   motet_error_clear(&error);
   if (victim < 0) victim = mt_board_victim(board);
@@ -233,7 +236,7 @@ static int judge(int status, int32_t victim, mt_board *board, const char *output
   return mt_cli_fail(&error, false);
 }
 
-static int start_ranks(int32_t ranks, const char *output_dir, char *const *arguments) {
+static int start_ranks(int32_t ranks, const char *output_dir, char *const *arguments, bool saves) {
   motet_error error;
   mt_board *board;
   char path[] = "/dev/shm/motet-XXXXXX";
@@ -257,6 +260,7 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
     if (child == 0) become_launcher(ranks, arguments);
     if (child > 0) {
       launcher_process = child;
+      asks_first = saves;
       handle_signals();
       int status = wait_for_launcher(&this, child, board);
       launcher_process = 0;
@@ -273,9 +277,9 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
   return code;
 }
 
-int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, void *context) {
+int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, bool saves, void *context) {
   int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
   bool launched = mt_transport_launched(NULL, NULL);
-  if (launched || ranks == 1) return run_rank(job, launched, body, context);
-  return start_ranks(ranks, job->output_dir, arguments);
+  if (launched || ranks == 1) return run_rank(job, launched, body, saves, context);
+  return start_ranks(ranks, job->output_dir, arguments, saves);
 }

@@ -13,8 +13,9 @@ typedef motet_status mt_rank_body(const mt_job *job, mt_transport *transport, mt
 /**
  * Runs @p body on all ranks of @p job: on this process alone if the job has one rank, as one of them if a launcher
  * started it, and otherwise by starting the ranks with the launcher of the MPI library, each of which comes here
- * again with the same @p arguments (words behind the program's name, NULL at the end). Returns the exit code.
+ * again with the same @p arguments (words behind the program's name, NULL at the end). @p saves: the body heeds
+ * `stopped` and saves its work; otherwise Ctrl-C and SIGTERM end it at once. Returns the exit code.
  */
-int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, void *context);
+int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, bool saves, void *context);
 
 #endif

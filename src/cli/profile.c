@@ -53,7 +53,7 @@ static int run(const mt_command *command, int argc, char **argv) {
     arguments[1] = option;
     arguments[2] = output;
     memcpy(arguments + 3, argv, (size_t)words * sizeof *arguments);
-    code = mt_launch(job, arguments, profile, &chosen);
+    code = mt_launch(job, arguments, profile, false, &chosen);
   }
   free(output);
   free(arguments);

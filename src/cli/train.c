@@ -76,7 +76,7 @@ static int run(const mt_command *command, int argc, char **argv) {
     screen this = {.terminal = isatty(STDERR_FILENO) || getenv("MOTET_TERMINAL") != NULL};
     arguments[0] = name;
     memcpy(arguments + 1, argv, (size_t)words * sizeof *arguments);
-    code = mt_launch(job, arguments, train, &this);
+    code = mt_launch(job, arguments, train, true, &this);
   }
   free(arguments);
   mt_job_destroy(job);

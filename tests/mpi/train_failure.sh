@@ -73,6 +73,17 @@ finish
 [ "$code" -eq 130 ] || fail "interrupted: exit code $code: $(cat "$out.err")"
 ls "$work/run/checkpoints" | grep -q step- || fail "interrupted without a checkpoint"
 
+# A profile has nothing to save and ends at once.
+for ranks in 1 2; do
+  "$MOTET" profile train/job.yaml parallel.pipeline="$ranks" -o "$work/never.json" >"$out" 2>"$out.err" &
+  process=$!
+  sleep 0.3
+  kill -TERM "$process" 2>/dev/null || true
+  begin=$(date +%s)
+  finish
+  [ $(($(date +%s) - begin)) -le 5 ] || fail "a profile of $ranks ranks does not end"
+done
+
 # A killed rank.
 start
 ranks=$(pgrep -f "output_dir=$work/run " | while read -r candidate; do
