@@ -15,10 +15,14 @@
 
 /** Tags are fixed; messages of one (source, destination, tag) arrive in the order they were posted. */
 enum {
-  MT_TAG_COLLECTIVE = 1, /* collectives, plus the group's number */
-  MT_TAG_TRANSFER = 4096 /* a program's transfers, plus a small number chosen by the caller */
+  MT_TAG_COLLECTIVE = 1,  /* collectives, plus the group's number */
+  MT_TAG_TRANSFER = 4096, /* a program's transfers, plus a small number chosen by the caller */
+  MT_TAG_CONTEXT = 20480  /* messages inside of layers, between the members of a context-parallel group */
 };
-enum { MT_TAG_COLLECTIVES = MT_TAG_TRANSFER - MT_TAG_COLLECTIVE, MT_TAG_TRANSFERS = 16384 };
+enum {
+  MT_TAG_COLLECTIVES = MT_TAG_TRANSFER - MT_TAG_COLLECTIVE,
+  MT_TAG_TRANSFERS = MT_TAG_CONTEXT - MT_TAG_TRANSFER
+};
 
 typedef struct mt_transport mt_transport;
 

@@ -17,6 +17,11 @@ static size_t embed_scratch(const mt_internvl *config, const mt_tensor_backend *
   return mt_workspace_room((size_t)batch->tokens); /* bytes would do; one mark a token */
 }
 
+/* Image features that enter: of all tiles, or of a member's rows. */
+static int64_t entering(const mt_internvl *config, const mt_batch *batch) {
+  return batch->context != NULL ? batch->features : mt_feature_rows(config, batch);
+}
+
 /* marks[t] = 1 where a feature stands. Ids and rows come from the data set: this is where they are checked. */
 static motet_status mark_features(const mt_layer_call *call, int64_t features, float *marks) {
   const mt_batch *batch = call->batch;
@@ -43,10 +48,10 @@ static motet_status mark_features(const mt_layer_call *call, int64_t features, f
 
 static motet_status embed_forward(const mt_layer_call *call) {
   const mt_batch *batch = call->batch;
-  const int64_t hidden = call->config->decoder.hidden, features = mt_feature_rows(call->config, batch);
+  const int64_t hidden = call->config->decoder.hidden, features = entering(call->config, batch);
   if (features > 0 && call->input == NULL)
-    return mt_error_set(call->error, MOTET_ERROR_ARGUMENT, "a batch of %d tiles needs their image features",
-                        batch->tiles);
+    return mt_error_set(call->error, MOTET_ERROR_ARGUMENT, "a batch with %lld image features needs them as input",
+                        (long long)features);
   float *marks = mt_workspace_take(call->workspace, (size_t)batch->tokens);
   MT_TRY(mark_features(call, features, marks));
   const size_t bytes = (size_t)hidden * sizeof(float);
@@ -60,7 +65,7 @@ static motet_status embed_forward(const mt_layer_call *call) {
 
 static motet_status embed_backward(const mt_layer_call *call) {
   const mt_batch *batch = call->batch;
-  const int64_t hidden = call->config->decoder.hidden, features = mt_feature_rows(call->config, batch);
+  const int64_t hidden = call->config->decoder.hidden, features = entering(call->config, batch);
   float *marks = mt_workspace_take(call->workspace, (size_t)batch->tokens);
   MT_TRY(mark_features(call, features, marks));
   if (call->trains) /* in token order: a word that comes twice gets the same bits every time */
