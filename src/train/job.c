@@ -116,20 +116,28 @@ static motet_status read_yaml(reader *state, const char *yaml, size_t bytes, mot
   return status;
 }
 
+/* `key=null` gives up what the file says: a key without a default has no value then, another one its default.
+ * `key=` does the first alone. */
+static motet_status read_override_value(const reader *state, const mt_job_key *key, const char *value,
+                                        motet_error *error, bool *removed) {
+  bool null = strcmp(value, "null") == 0 || strcmp(value, "~") == 0;
+  *removed = null || *value == 0;
+  if (*removed && mt_job_key_remove(key, state->job)) return MOTET_OK;
+  return mt_job_key_read_text(key, null ? key->standard : value, error, state->job);
+}
+
 static motet_status read_override(reader *state, const char *word, motet_error *error) {
   const char *equals = strchr(word, '=');
   char name[NAME_SIZE];
   motet_status status;
+  bool removed = false;
   if (equals == NULL || equals == word || (size_t)(equals - word) >= sizeof name) {
     status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "'%.80s' must read key=value, as in train.steps=20", word);
   } else {
     memcpy(name, word, (size_t)(equals - word));
     name[equals - word] = 0;
     const mt_job_key *key = mt_job_key_find(name);
-    bool removed = key != NULL && equals[1] == 0 && mt_job_key_remove(key, state->job);
-    status = key == NULL ? unknown_key(name, error)
-             : removed   ? MOTET_OK
-                         : mt_job_key_read_text(key, equals + 1, error, state->job);
+    status = key == NULL ? unknown_key(name, error) : read_override_value(state, key, equals + 1, error, &removed);
     if (status == MOTET_OK) state->given[key - mt_job_keys] = !removed;
   }
   if (status != MOTET_OK) mt_error_place(error, "command line", 0);

@@ -266,11 +266,15 @@ motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet
 }
 
 bool mt_job_key_remove(const mt_job_key *key, mt_job *job) {
-  void *field = (char *)job + key->offset;
+  static const size_t sizes[MT_JOB_KINDS] = {
+      [MT_JOB_TEXT] = sizeof(const char *),      [MT_JOB_INTEGER] = sizeof(int64_t),
+      [MT_JOB_NUMBER] = sizeof(double),          [MT_JOB_CHOICE] = sizeof(int64_t),
+      [MT_JOB_TEXTS] = sizeof(mt_job_texts),     [MT_JOB_INTEGERS] = sizeof(mt_job_integers),
+      [MT_JOB_NUMBERS] = sizeof(mt_job_numbers),
+  };
   if (key->standard != NULL) return false;
-  if (key->kind == MT_JOB_TEXT) memset(field, 0, sizeof(const char *));
-  if (key->kind == MT_JOB_INTEGERS) memset(field, 0, sizeof(mt_job_integers));
-  return key->kind == MT_JOB_TEXT || key->kind == MT_JOB_INTEGERS;
+  memset((char *)job + key->offset, 0, sizes[key->kind]);
+  return true;
 }
 
 /** A double-quoted YAML scalar. */

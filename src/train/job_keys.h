@@ -47,7 +47,8 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
 /** Reads a value as written behind `key=`. Texts are taken as they stand. */
 motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet_error *error, mt_job *job);
 
-/** Takes away what the file gave a key that has no default (`key=` on the command line); false for other keys. */
+/** Takes away what the file gave a key that has no default (`key=null` on the command line); false for other keys.
+ */
 bool mt_job_key_remove(const mt_job_key *key, mt_job *job);
 
 /** Appends the value as YAML. Returns false if the field has none. */

@@ -90,6 +90,26 @@ static void test_override_takes_a_text_away(void **state) {
   assert_non_null(strstr(error.text, "missing"));
 }
 
+static void test_override_null_unsets(void **state) {
+  (void)state;
+  motet_error error;
+  mt_job *job;
+  const char *yaml = MINIMAL "  global_batch: 64\n  seed: 9\nprofile: p.json\nparallel: {split: [1, 2]}\n"
+                             "schedule: \"<vision+projector: inline, llm: 1f1b>\"\n";
+  char *words[] = {(char *)"profile=null", (char *)"parallel.split=~", (char *)"train.global_batch=null",
+                   (char *)"train.seed=null", (char *)"schedule=null"};
+  assert_int_equal(parse(yaml, 5, words, &error, &job), MOTET_OK);
+  assert_null(job->profile);
+  assert_int_equal(job->parallel.split.count, 0);
+  assert_int_equal(job->train.global_batch, job->train.microbatches * job->parallel.data);
+  assert_int_equal(job->train.seed, 0);
+  assert_string_equal(job->schedule, "<vision+projector: transpose, llm: 1f1b>");
+  mt_job_destroy(job);
+  char *required[] = {(char *)"output_dir=null"};
+  assert_int_equal(parse(MINIMAL, 1, required, &error, &job), MOTET_ERROR_PARSE);
+  assert_non_null(strstr(error.text, "missing"));
+}
+
 static void test_print_reads_back(void **state) {
   (void)state;
   motet_error error;
@@ -188,10 +208,15 @@ static void test_missing_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_minimal_job_takes_defaults), cmocka_unit_test(test_values_of_every_type),
-      cmocka_unit_test(test_overrides_go_over_the_file), cmocka_unit_test(test_override_takes_a_text_away),
-      cmocka_unit_test(test_print_reads_back),           cmocka_unit_test(test_refusals_name_line_key_and_remedy),
-      cmocka_unit_test(test_damaged_jobs_do_no_harm),    cmocka_unit_test(test_missing_file),
+      cmocka_unit_test(test_minimal_job_takes_defaults),
+      cmocka_unit_test(test_values_of_every_type),
+      cmocka_unit_test(test_overrides_go_over_the_file),
+      cmocka_unit_test(test_override_takes_a_text_away),
+      cmocka_unit_test(test_override_null_unsets),
+      cmocka_unit_test(test_print_reads_back),
+      cmocka_unit_test(test_refusals_name_line_key_and_remedy),
+      cmocka_unit_test(test_damaged_jobs_do_no_harm),
+      cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
