@@ -50,11 +50,11 @@ mt_words_unit mt_words_time_unit(double largest) {
 void mt_words_number(mt_text *text, double value, int digits) {
   char buffer[64];
   double size = fabs(value);
-  int before = size >= 1 ? (int)floor(log10(size)) + 1 : 1;
   if (size > 0 && (size < 1e-4 || size >= 1e15)) {
     mt_text_append(text, "%.*g", digits, value);
     return;
   }
+  int before = size >= 1 ? (int)floor(log10(size)) + 1 : size > 0 ? (int)floor(log10(size)) + 2 : 1;
   snprintf(buffer, sizeof buffer, "%.*f", before >= digits ? 0 : digits - before, value);
   if (strchr(buffer, '.') != NULL) {
     size_t length = strlen(buffer);

@@ -27,8 +27,8 @@ typedef struct mt_words_unit {
 
 mt_words_unit mt_words_time_unit(double largest);
 
-/** The number with at most @p digits significant digits, without an exponent where it reads well, no trailing
- * zeros. */
+/** The number with at most @p digits significant digits (of which a zero before the point takes one), without an
+ * exponent where it reads well, no trailing zeros. */
 void mt_words_number(mt_text *text, double value, int digits);
 
 /** Columns that a UTF-8 text takes, one a code point: the reports use no wide characters of their own. */
