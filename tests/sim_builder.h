@@ -153,6 +153,7 @@ static inline motet_program *builder_end(builder *b) {
   p->buffer_count = (int64_t)b->buffers.count;
   p->groups = b->groups.data;
   p->group_count = (int32_t)b->groups.count;
+  p->group_rank_count = (int64_t)b->group_ranks.count;
   p->group_ranks = b->group_ranks.data;
   p->edges = b->edges.data;
   p->edge_count = (int32_t)b->edges.count;

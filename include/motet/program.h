@@ -178,7 +178,8 @@ typedef struct motet_program {
   motet_program_edge *edges;
   motet_range *ranges;
   motet_group *groups; /**< group 0 is all ranks */
-  int32_t *group_ranks;
+  int64_t group_rank_count;
+  int32_t *group_ranks; /**< [group_rank_count] */
   motet_tie *ties;
   motet_carried *carried;
   int64_t buffer_count;

@@ -275,6 +275,7 @@ static motet_status read_groups(const reader *this) {
   program->groups = MT_ARENA_NEW(program->arena, motet_group, program->group_count);
   program->group_ranks = MT_ARENA_NEW(program->arena, int32_t, total);
   if (program->groups == NULL || program->group_ranks == NULL) return mt_error_memory(this->error, total, "groups");
+  program->group_rank_count = (int64_t)total;
   int64_t used = 0;
   for (int32_t g = 0; g < program->group_count; g++) {
     const json_t *entry = json_array_get(array, (size_t)g);

@@ -108,8 +108,7 @@ static motet_status tie_group(motet_program *program, const motet_tie *tie, mote
     *group = 0;
     return MOTET_OK;
   }
-  const motet_group *last = &program->groups[program->group_count - 1];
-  int64_t used = last->first + last->count;
+  int64_t used = program->group_rank_count;
   motet_group *groups = MT_ARENA_NEW(program->arena, motet_group, program->group_count + 1);
   int32_t *ranks = MT_ARENA_NEW(program->arena, int32_t, used + count);
   if (groups == NULL || ranks == NULL)
@@ -122,6 +121,7 @@ static motet_status tie_group(motet_program *program, const motet_tie *tie, mote
   groups[program->group_count] = (motet_group){.first = used, .count = count};
   program->groups = groups;
   program->group_ranks = ranks;
+  program->group_rank_count = used + count;
   *group = program->group_count++;
   return MOTET_OK;
 }

@@ -77,6 +77,7 @@ static motet_status fill_groups(const mt_derivation *derivation, motet_error *er
     }
     program->stages[s].group = group_of[rank];
   }
+  program->group_rank_count = used;
   return MOTET_OK;
 }
 

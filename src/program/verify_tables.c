@@ -34,7 +34,7 @@ static motet_status check_shape(mt_verifier *verifier) {
       {p->edge_count, p->edges, "edges"},
       {p->range_count, p->ranges, "ranges"},
       {p->group_count, p->groups, "groups"},
-      {p->group_count, p->group_ranks, "group_ranks"},
+      {p->group_rank_count, p->group_ranks, "group_ranks"},
       {p->tie_count, p->ties, "ties"},
       {p->carried_count, p->carried, "carried"},
       {p->buffer_count, p->buffers, "buffers"},
@@ -130,18 +130,13 @@ static motet_status check_placement_entries(mt_verifier *verifier) {
 
 static motet_status check_groups(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
-  int64_t total = 0;
-  for (int32_t i = 0; i < p->group_count; i++) {
-    if (p->groups[i].count < 1 || p->groups[i].count > p->ranks)
-      REFUSE_ENTRY("groups", i, "%d members: must have 1 to %d", p->groups[i].count, p->ranks);
-    total += p->groups[i].count;
-  }
   for (int32_t i = 0; i < p->group_count; i++) {
     int64_t first = p->groups[i].first;
     int32_t count = p->groups[i].count;
-    if (first < 0 || first > total - count)
-      REFUSE_ENTRY("groups", i, "members from %lld on: group_ranks has at most %lld entries", (long long)first,
-                   (long long)total);
+    if (count < 1 || count > p->ranks) REFUSE_ENTRY("groups", i, "%d members: must have 1 to %d", count, p->ranks);
+    if (first < 0 || first > p->group_rank_count - count)
+      REFUSE_ENTRY("groups", i, "members from %lld on: group_ranks has %lld entries", (long long)first,
+                   (long long)p->group_rank_count);
     const int32_t *ranks = p->group_ranks + first;
     for (int32_t j = 0; j < count; j++) {
       if (!in_range(ranks[j], p->ranks) || (j > 0 && ranks[j] <= ranks[j - 1]))

@@ -159,11 +159,7 @@ static void *exact(const void *data, size_t count, size_t size) {
 
 motet_program *program_copy(const motet_program *program) {
   motet_program *copy = EXACT(program, 1);
-  int64_t group_ranks = 0, sizes = (int64_t)program->stage_count * program->microbatch_count;
-  for (int32_t i = 0; i < program->group_count; i++) {
-    int64_t end = program->groups[i].first + program->groups[i].count;
-    if (end > group_ranks) group_ranks = end;
-  }
+  int64_t sizes = (int64_t)program->stage_count * program->microbatch_count;
   copy->modules = EXACT(program->modules, program->module_count);
   copy->module_edges = EXACT(program->module_edges, program->module_edge_count);
   copy->layer_trainable = EXACT(program->layer_trainable, program->layer_count);
@@ -173,7 +169,7 @@ motet_program *program_copy(const motet_program *program) {
   copy->edges = EXACT(program->edges, program->edge_count);
   copy->ranges = EXACT(program->ranges, program->range_count);
   copy->groups = EXACT(program->groups, program->group_count);
-  copy->group_ranks = EXACT(program->group_ranks, group_ranks);
+  copy->group_ranks = EXACT(program->group_ranks, program->group_rank_count);
   copy->ties = EXACT(program->ties, program->tie_count);
   copy->carried = EXACT(program->carried, program->carried_count);
   copy->buffers = EXACT(program->buffers, program->buffer_count);
@@ -258,6 +254,7 @@ motet_program *builder_program(const program_builder *builder) {
       .ranges = &whole,
       .group_count = (int32_t)builder->groups.count,
       .groups = builder->groups.data,
+      .group_rank_count = (int64_t)builder->group_ranks.count,
       .group_ranks = builder->group_ranks.data,
       .tie_count = (int32_t)builder->ties.count,
       .ties = builder->ties.data,

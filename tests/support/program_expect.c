@@ -5,7 +5,6 @@
 static bool check_entries(machine *m) {
   const motet_program *p = m->p;
   int32_t next = 0;
-  int64_t group_ranks = 0;
   for (int32_t i = 0; i < p->module_count; i++) {
     if (p->modules[i].layer_begin != next || p->modules[i].layer_end <= next)
       return wrong(m, "modules do not tile");
@@ -19,10 +18,9 @@ static bool check_entries(machine *m) {
   for (int32_t i = 0; i < p->microbatch_count; i++) {
     if (!inside(p->microbatches[i].replica, p->replicas)) return wrong(m, "no such replica");
   }
-  for (int32_t i = 0; i < p->group_count; i++) group_ranks += p->groups[i].count > 0 ? p->groups[i].count : 0;
   for (int32_t i = 0; i < p->group_count; i++) {
     motet_group group = p->groups[i];
-    if (group.count < 1 || group.first < 0 || group.first + group.count > group_ranks)
+    if (group.count < 1 || group.first < 0 || group.first + group.count > p->group_rank_count)
       return wrong(m, "broken group");
     for (int32_t j = 0; j < group.count; j++) {
       int32_t rank = p->group_ranks[group.first + j];

@@ -300,9 +300,9 @@ static void test_statement_and_placement(void **state) {
   p->rank_begin = lists;
   p->edge_count = 1;
   p->buffer_count = 2;
-  p->groups[0].count = 1;
-  assert_refused(p, "data_flow", -1, -1, -1, "group_ranks has at most 3 entries");
-  p->groups[0].count = 2;
+  p->group_rank_count--;
+  assert_refused(p, "data_flow", -1, -1, -1, "group_ranks has 3 entries");
+  p->group_rank_count++;
   p->group_ranks[1] = 0;
   assert_refused(p, "collectives", -1, -1, -1, "ascend, each once");
   p->group_ranks[1] = 1;

@@ -144,6 +144,7 @@ class Program(Structure):
         ("edges", POINTER(Pair)),
         ("ranges", POINTER(Range)),
         ("groups", POINTER(Group)),
+        ("group_rank_count", c_int64),
         ("group_ranks", POINTER(c_int32)),
         ("ties", POINTER(Tie)),
         ("carried", POINTER(Carried)),
