@@ -8,7 +8,6 @@
 #include "report/timeline.h"
 #include "sim/measured.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -188,15 +187,6 @@ static motet_status watch_once(watched *run, const watch_options *chosen, motet_
   return status;
 }
 
-static motet_status check_path(const char *path, motet_error *error) {
-  struct stat information;
-  if (stat(path, &information) == 0 ? S_ISDIR(information.st_mode) : errno == ENOENT) return MOTET_OK;
-  motet_status status =
-      mt_error_set(error, MOTET_ERROR_IO, "is no directory: watch takes the output directory of a training run");
-  mt_error_place(error, path, 0);
-  return status;
-}
-
 static int run(const mt_command *command, int argc, char **argv) {
   watch_options chosen = {.interval = STANDARD_INTERVAL};
   motet_error error;
@@ -209,11 +199,10 @@ static int run(const mt_command *command, int argc, char **argv) {
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, false);
   if (chosen.interval < LEAST_INTERVAL) chosen.interval = LEAST_INTERVAL;
   watched of = {.path = argv[0], .arena = mt_arena_create()};
+  bool once = chosen.once || !isatty(STDOUT_FILENO);
   motet_status status =
-      of.arena != NULL ? check_path(of.path, &error) : mt_error_memory(&error, sizeof(void *), "a run");
-  if (status == MOTET_OK)
-    status =
-        chosen.once || !isatty(STDOUT_FILENO) ? watch_once(&of, &chosen, &error) : watch_live(&of, &chosen, &error);
+      of.arena != NULL ? mt_run_check(of.path, !once, &error) : mt_error_memory(&error, sizeof(void *), "a run");
+  if (status == MOTET_OK) status = once ? watch_once(&of, &chosen, &error) : watch_live(&of, &chosen, &error);
   mt_history_free(&of.history);
   mt_text_free(&of.timeline);
   mt_arena_destroy(of.arena);
@@ -225,10 +214,10 @@ const mt_command mt_command_watch = {
     .arguments = "RUN [options]",
     .summary = "follow a training run in the terminal",
     .details =
-        "RUN is the output directory of a training run, which need not have started. Loss, throughput, "
-        "evaluations,\n"
-        "step time, measured against simulated, and the newest timeline are drawn anew as steps come; q or Ctrl-C\n"
-        "ends. Where standard output is no terminal the run is printed once, as it stands.",
+        "RUN is the output directory of a training run, which need not have started in a terminal. Loss,\n"
+        "throughput, evaluations, step time, measured against simulated, and the newest timeline are drawn anew "
+        "as\n"
+        "steps come; q or Ctrl-C ends. Where standard output is no terminal the run is printed once, as it stands.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

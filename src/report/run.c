@@ -25,6 +25,33 @@ bool mt_run_is(const char *path) {
   return yes;
 }
 
+/* Whether a directory could be made at @p path: the one that it would be in is there. */
+static bool has_parent(const char *path) {
+  size_t end = strlen(path);
+  while (end > 1 && path[end - 1] == '/') end--;
+  while (end > 0 && path[end - 1] != '/') end--;
+  mt_text parent = {0};
+  mt_text_append(&parent, "%.*s", (int)end, path);
+  bool yes = !parent.failed && is_directory(end > 0 ? parent.data : ".");
+  mt_text_free(&parent);
+  return yes;
+}
+
+motet_status mt_run_check(const char *path, bool waits, motet_error *error) {
+  struct stat information;
+  motet_status status = MOTET_OK;
+  bool there = stat(path, &information) == 0;
+  if (there ? !S_ISDIR(information.st_mode) : errno != ENOENT)
+    status = mt_error_set(error, MOTET_ERROR_IO, "is no directory; a training run's output directory was expected");
+  else if (!there && !waits)
+    status = mt_error_set(error, MOTET_ERROR_IO,
+                          "does not exist; shown once, as into a pipe, only a run that is there can be");
+  else if (!there && !has_parent(path))
+    status = mt_error_set(error, MOTET_ERROR_IO, "does not exist, and neither does the directory it would be in");
+  if (status != MOTET_OK) mt_error_place(error, path, 0);
+  return status;
+}
+
 /* The step of "step-12.times.json"; 0: another file. */
 static int64_t step_of(const char *name) {
   char *end;

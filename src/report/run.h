@@ -20,6 +20,9 @@ typedef struct mt_run_timeline {
 /** Whether @p path is a run's directory: it has a `timeline/` in it. */
 bool mt_run_is(const char *path);
 
+/** Whether @p path can be followed: a directory or, with @p waits, a place where a run can make one. */
+motet_status mt_run_check(const char *path, bool waits, motet_error *error);
+
 /** The newest step of the run at @p path that has a timeline; 0: none has. */
 int64_t mt_run_newest(const char *path);
 

@@ -7,8 +7,9 @@ says() { grep -q -- "$1" "$out" || fail "no '$1' in: $(cat "$out")"; }
 line() { printf '{"step": %d, "loss": %s, "learning_rate": 0.001, "gradient_norm": 0.5, "tokens": 1000, "step_seconds": 0.5, "makespan_seconds": 0.45, "simulated_seconds": 0.3, "mfu": null, "idle_share": 0.25, "memory_bytes": 1048576}\n' "$1" "$2"; }
 export LC_ALL=C COLUMNS=80
 
-expect 0 watch "$run" # nothing there yet
-says 'waiting'
+expect 2 watch "$run" # nothing there, and nobody who waits
+grep -q 'does not exist' "$out.err" || fail "a path that is not there is waited for: $(cat "$out.err")"
+expect 2 watch "$run" --once
 mkdir "$run"
 expect 0 watch "$run" --once
 says 'waiting'
@@ -80,6 +81,17 @@ for key in (b"q", b"\x03"):
     assert code == 0, (key, code)
     assert seen.index(b"\x1b[?1049h") < seen.index(b"loss") < seen.rindex(b"\x1b[?1049l"), key
     assert seen.endswith(b"\x1b[?25h\x1b[?1049l"), seen[-40:]
+# A run to come is waited for where it can come; not where its directory's place is missing too.
+for place, wanted in ((run + "-to-come/", 0), (run + "-to-come/deeper", 2)):
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(motet, ["motet", "watch", place])
+    seen = b""
+    while b"waiting" not in seen and b"neither" not in seen:
+        seen += os.read(terminal, 65536)
+    os.write(terminal, b"q")
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == wanted, (place, code, seen)
 TERMINAL
 
 line 10 1.5 >>"$run/metrics.jsonl"
