@@ -139,6 +139,10 @@ def train_model(steps):
         losses = [json.loads(line)["eval_loss"] for line in lines]
     say("  loss on pictures held out: " + " -> ".join("%.3f" % loss for loss in losses))
     assert losses[-1] < losses[0], "the evaluation loss does not fall"
+    heading("pictures held out: what the model says, and the drawing's own title")
+    for told in json.loads(motet("generate", "demo/run", "--data", "demo/data/eval.jsonl", "--max-tokens", "24",
+                                 "--json"))["answers"]:
+        say("  %-44s %-34s %s" % (os.path.basename(told["images"][0]), told["text"], told["wanted"]))
     heading("the last timeline, as measured; demo/run/timeline/ has it as Chrome trace JSON too")
     motet("show", "demo/run", quiet=False)
 

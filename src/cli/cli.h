@@ -14,9 +14,18 @@ enum { MT_EXIT_DONE = 0, MT_EXIT_NO = 1, MT_EXIT_USAGE = 2, MT_EXIT_FAILURE = 3,
 typedef enum mt_option_kind {
   MT_OPTION_FLAG,    /* bool; takes no argument */
   MT_OPTION_TEXT,    /* const char * */
+  MT_OPTION_TEXTS,   /* mt_option_texts; may be given several times */
   MT_OPTION_INTEGER, /* int64_t, >= 0 */
   MT_OPTION_NUMBER   /* double, finite, >= 0 */
 } mt_option_kind;
+
+enum { MT_OPTION_TEXTS_MAX = 256 };
+
+/** What an option that may be given several times was given. */
+typedef struct mt_option_texts {
+  int32_t count;
+  const char *values[MT_OPTION_TEXTS_MAX];
+} mt_option_texts;
 
 /** One row of a command's option table; the value is stored at `offset` in the command's own struct. */
 typedef struct mt_option {

@@ -15,5 +15,6 @@ extern const mt_command mt_command_pack;
 extern const mt_command mt_command_profile;
 extern const mt_command mt_command_train;
 extern const mt_command mt_command_compare;
+extern const mt_command mt_command_generate;
 
 #endif

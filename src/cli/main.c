@@ -8,7 +8,7 @@ static const mt_command *const commands[] = {
     &mt_command_plan,    &mt_command_verify, &mt_command_simulate, &mt_command_show,
     &mt_command_watch,   &mt_command_report, &mt_command_model,    &mt_command_pack,
 #ifdef MOTET_WITH_RUNTIME
-    &mt_command_profile, &mt_command_train,  &mt_command_compare,
+    &mt_command_profile, &mt_command_train,  &mt_command_compare,  &mt_command_generate,
 #endif
 };
 static const mt_command_table table = {commands, sizeof commands / sizeof *commands};

@@ -21,6 +21,14 @@ static motet_status store(const mt_option *option, const char *value, void *targ
   switch (option->kind) {
   case MT_OPTION_FLAG: *(bool *)field = true; return MOTET_OK;
   case MT_OPTION_TEXT: *(const char **)field = value; return MOTET_OK;
+  case MT_OPTION_TEXTS: {
+    mt_option_texts *texts = field;
+    if (texts->count == MT_OPTION_TEXTS_MAX)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: at most %d of them", option->name,
+                          MT_OPTION_TEXTS_MAX);
+    texts->values[texts->count++] = value;
+    return MOTET_OK;
+  }
   case MT_OPTION_INTEGER: {
     long long number = strtoll(value, &end, 10);
     if (end == value || *end != '\0' || errno != 0 || number < 0)

@@ -91,7 +91,7 @@ static motet_status read_images(const json_t *root, motet_error *error, mt_conve
   return MOTET_OK;
 }
 
-static motet_status check_markers(const mt_conversation *conversation, motet_error *error) {
+size_t mt_conversation_markers(const mt_conversation *conversation) {
   size_t markers = 0;
   for (size_t i = 0; i < conversation->turns.count; i++) {
     const mt_turn *turn = &conversation->turns.data[i];
@@ -102,6 +102,11 @@ static motet_status check_markers(const mt_conversation *conversation, motet_err
       text += strlen(MT_IMAGE_MARKER);
     }
   }
+  return markers;
+}
+
+static motet_status check_markers(const mt_conversation *conversation, motet_error *error) {
+  size_t markers = mt_conversation_markers(conversation);
   if (markers == conversation->images.count) return MOTET_OK;
   return malformed(error, "images", "%zu " MT_IMAGE_MARKER " in the user's turns, but %zu pictures", markers,
                    conversation->images.count);

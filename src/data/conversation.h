@@ -35,6 +35,9 @@ motet_status mt_conversation_parse(const char *line, size_t bytes, motet_error *
                                    mt_conversation *conversation);
 void mt_conversation_free(mt_conversation *conversation);
 
+/** The number of markers in the users' turns. */
+size_t mt_conversation_markers(const mt_conversation *conversation);
+
 /** The first marker in @p text, or NULL. */
 const char *mt_image_marker_find(const char *text, size_t bytes);
 

@@ -33,21 +33,10 @@ static motet_status at_line(const mt_dataset *dataset, int32_t line, motet_error
   return status;
 }
 
-/* InternVL trains with the tiles shared out where a conversation has several pictures. */
-static mt_internvl share_of_tiles(const mt_internvl *config, size_t images) {
-  mt_internvl shared = *config;
-  if (images > 1) {
-    shared.max_tiles = (int32_t)((size_t)config->max_tiles / images);
-    if (shared.max_tiles < 1) shared.max_tiles = 1;
-    if (shared.min_tiles > shared.max_tiles) shared.min_tiles = shared.max_tiles;
-  }
-  return shared;
-}
-
 /* Reads the headers of the line's pictures and appends them to the data set. */
 static motet_status probe_images(mt_dataset *dataset, line_scratch *scratch, motet_error *error) {
   size_t count = scratch->conversation.images.count;
-  mt_internvl config = share_of_tiles(dataset->config, count);
+  mt_internvl config = mt_tiling_share(dataset->config, count);
   scratch->tiles.count = 0;
   for (size_t i = 0; i < count; i++) {
     const char *name = scratch->conversation.images.data[i];
@@ -248,54 +237,70 @@ static motet_status read_line(const mt_dataset *dataset, const mt_dataset_line *
   return MOTET_OK;
 }
 
-motet_status mt_dataset_encode(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
-                               mt_marks *targets) {
+/* A sample's line, parsed again; the conversation points into its own document. */
+static motet_status read_sample(const mt_dataset *dataset, int32_t sample, motet_error *error,
+                                mt_conversation *conversation, int32_t **tiles) {
   const mt_dataset_line *line = &dataset->lines.data[sample];
   const mt_sample *known = &dataset->samples.data[sample];
   char *text;
-  mt_conversation conversation = {0};
-  MT_ARRAY(int32_t) tiles = {0};
-  size_t before = tokens->count;
   motet_status status = read_line(dataset, line, error, &text);
-  if (status == MOTET_OK) status = mt_conversation_parse(text, (size_t)line->bytes, error, &conversation);
-  for (int32_t i = 0; i < known->images && status == MOTET_OK; i++)
-    if (!MT_ARRAY_PUSH(&tiles, dataset->images.data[line->first_image + i].tiling.tiles))
-      status = mt_error_memory(error, sizeof(int32_t), "a sample");
-  if (status == MOTET_OK && conversation.images.count == (size_t)known->images)
-    status =
-        mt_chat_encode(&dataset->chat, &conversation, dataset->system_prompt, tiles.data, error, tokens, targets);
+  if (status == MOTET_OK) status = mt_conversation_parse(text, (size_t)line->bytes, error, conversation);
+  free(text);
+  if (status == MOTET_OK && conversation->images.count != (size_t)known->images)
+    status = mt_error_set(error, MOTET_ERROR_FAILED, "changed since the data set was opened");
+  if (status != MOTET_OK) return status;
+  *tiles = malloc(((size_t)known->images + 1) * sizeof **tiles);
+  if (*tiles == NULL) return mt_error_memory(error, (size_t)known->images * sizeof **tiles, "a sample");
+  for (int32_t i = 0; i < known->images; i++)
+    (*tiles)[i] = dataset->images.data[line->first_image + i].tiling.tiles;
+  return MOTET_OK;
+}
+
+motet_status mt_dataset_encode(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
+                               mt_marks *targets) {
+  const mt_sample *known = &dataset->samples.data[sample];
+  mt_conversation conversation = {0};
+  int32_t *tiles = NULL;
+  size_t before = tokens->count;
+  motet_status status = read_sample(dataset, sample, error, &conversation, &tiles);
+  if (status == MOTET_OK)
+    status = mt_chat_encode(&dataset->chat, &conversation, dataset->system_prompt, tiles, error, tokens, targets);
   if (status == MOTET_OK && tokens->count - before != (size_t)known->tokens)
     status = mt_error_set(error, MOTET_ERROR_FAILED, "changed since the data set was opened");
-  free(tiles.data);
+  free(tiles);
   mt_conversation_free(&conversation);
-  free(text);
   return at_line(dataset, known->line, error, status);
 }
 
-motet_status mt_dataset_prompt(const mt_tokenizer *tokenizer, const mt_internvl *config, const char *system_prompt,
-                               const int32_t *tiles, int32_t images, const char *text, motet_error *error,
-                               mt_tokens *tokens) {
-  mt_chat chat;
-  motet_status status = mt_chat_create(tokenizer, config, error, &chat);
-  if (status != MOTET_OK) return status;
+motet_status mt_dataset_question(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
+                                 mt_text *answer) {
   mt_conversation conversation = {0};
-  mt_text question = {0};
-  bool good = true;
-  for (int32_t i = 0; i < images; i++) {
-    mt_text_append(&question, "%s\n", MT_IMAGE_MARKER);
-    good = good && MT_ARRAY_PUSH(&conversation.images, "");
+  int32_t *tiles = NULL;
+  motet_status status = read_sample(dataset, sample, error, &conversation, &tiles);
+  if (status == MOTET_OK) {
+    size_t last = conversation.turns.count - 1;
+    while (conversation.turns.data[last].role != MT_ROLE_ASSISTANT)
+      last--; /* parsing saw to it that there is one */
+    mt_text_bytes(answer, conversation.turns.data[last].text, conversation.turns.data[last].bytes);
+    conversation.turns.count = last;
+    conversation.images.count = mt_conversation_markers(&conversation);
+    status = mt_chat_encode(&dataset->chat, &conversation, dataset->system_prompt, tiles, error, tokens, NULL);
   }
-  mt_text_append(&question, "%s", text);
-  good = good && !question.failed &&
-         MT_ARRAY_PUSH(&conversation.turns, (mt_turn){MT_ROLE_USER, question.data, question.length});
-  if (!good)
-    status = mt_error_memory(error, strlen(text), "a prompt");
-  else if (mt_image_marker_find(text, strlen(text)) != NULL)
-    status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "the question holds " MT_IMAGE_MARKER);
-  else
-    status = mt_chat_encode(&chat, &conversation, system_prompt, tiles, error, tokens, NULL);
-  if (status == MOTET_OK) status = mt_chat_open_answer(&chat, error, tokens);
-  mt_text_free(&question);
+  if (status == MOTET_OK) status = mt_chat_open_answer(&dataset->chat, error, tokens);
+  if (status == MOTET_OK && answer->failed) status = mt_error_memory(error, answer->length, "an answer");
+  free(tiles);
   mt_conversation_free(&conversation);
-  return status;
+  return at_line(dataset, dataset->samples.data[sample].line, error, status);
+}
+
+motet_status mt_dataset_pictures(const mt_dataset *dataset, int32_t sample, mt_arena *arena, motet_error *error,
+                                 const char ***paths, int32_t *count) {
+  const int32_t images = dataset->samples.data[sample].images;
+  const char **list = MT_ARENA_NEW(arena, const char *, images);
+  if (list == NULL) return mt_error_memory(error, (size_t)images * sizeof *list, "paths of pictures");
+  for (int32_t i = 0; i < images; i++)
+    list[i] = dataset->images.data[dataset->lines.data[sample].first_image + i].path;
+  *paths = list;
+  *count = images;
+  return MOTET_OK;
 }

@@ -88,10 +88,15 @@ motet_status mt_dataset_pixels(const mt_dataset *dataset, const mt_row *row, mot
 /** Floats of one tile: 3 * image_size^2. */
 int64_t mt_dataset_tile_floats(const mt_dataset *dataset);
 
-/** Appends the prompt for an answer about pictures: the user's turn with one image per tiling entry in front of
- * @p text, and the opening of the assistant's turn. @p tiles: [images] tiles of each picture. */
-motet_status mt_dataset_prompt(const mt_tokenizer *tokenizer, const mt_internvl *config, const char *system_prompt,
-                               const int32_t *tiles, int32_t images, const char *text, motet_error *error,
-                               mt_tokens *tokens);
+/** Appends the tokens of sample @p sample up to its last answer, with the answer's opening, and that answer's text
+ * to
+ * @p answer. The pixels are those of a row that holds the sample alone. */
+motet_status mt_dataset_question(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
+                                 mt_text *answer);
+
+/** The paths of sample @p sample's pictures, in their order; the list is in @p arena, the paths live as long as the
+ * data set. */
+motet_status mt_dataset_pictures(const mt_dataset *dataset, int32_t sample, mt_arena *arena, motet_error *error,
+                                 const char ***paths, int32_t *count);
 
 #endif

@@ -37,6 +37,10 @@ typedef struct mt_tiling {
 /** The tiling of a picture of this size (InternVL 1.5, arXiv 2404.16821, section 3.3, and its published code). */
 mt_tiling mt_tiling_choose(const mt_internvl *config, int32_t width, int32_t height);
 
+/** The config for one of @p images pictures in a conversation, which share the tiles out as in InternVL's training.
+ */
+mt_internvl mt_tiling_share(const mt_internvl *config, size_t images);
+
 /**
  * Bicubic resize with antialiasing, in the 8-bit fixed-point arithmetic of Pillow's Image.resize: the same bytes.
  * @param source (height, width, 3)  @param target (target_height, target_width, 3)

@@ -29,6 +29,16 @@ mt_tiling mt_tiling_choose(const mt_internvl *config, int32_t width, int32_t hei
   return best;
 }
 
+mt_internvl mt_tiling_share(const mt_internvl *config, size_t images) {
+  mt_internvl shared = *config;
+  if (images > 1) {
+    shared.max_tiles = (int32_t)((size_t)config->max_tiles / images);
+    if (shared.max_tiles < 1) shared.max_tiles = 1;
+    if (shared.min_tiles > shared.max_tiles) shared.min_tiles = shared.max_tiles;
+  }
+  return shared;
+}
+
 /* Copies the square at (x, y) of (.., width, 3) to (3, size, size), normalised. */
 static void normalize_tile(const unsigned char *rgb, int32_t width, int32_t x, int32_t y, int32_t size,
                            float *pixels) {

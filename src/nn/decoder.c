@@ -2,6 +2,7 @@
 #include "nn/layer.h"
 
 #include <math.h>
+#include <string.h>
 
 static mt_shape block_output(const mt_internvl *config, const mt_batch *batch) {
   return (mt_shape){batch->tokens, config->decoder.hidden};
@@ -96,16 +97,19 @@ static mt_norm block_norm(const mt_layer_call *call, const float *input, int wei
                    .weight = call->weight[weight]};
 }
 
-/* Turns the heads of q and k, which stand side by side, in every segment; back with `inverse`. */
+/* Turns the heads of q and k, which stand side by side, in every segment; back with `inverse`. Positions go on
+ * behind those of a cache. */
 static motet_status rotate(const mt_layer_call *call, float *qkv, bool inverse) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
   const mt_batch *batch = call->batch;
+  const int32_t past = call->cache == NULL ? 0 : call->cache->tokens;
+  const int64_t skipped = (int64_t)past * (decoder->head_dim / 2);
   for (int32_t segment = 0; segment < batch->segments; segment++) {
     const int32_t begin = batch->segment_begin[segment], end = batch->segment_begin[segment + 1];
     const float *cosines, *sines;
-    MT_TRY(mt_rotary_table(call->rotary, decoder, end - begin, call->error, &cosines, &sines));
+    MT_TRY(mt_rotary_table(call->rotary, decoder, past + end - begin, call->error, &cosines, &sines));
     call->backend->rotary(qkv, qkv_width(decoder), decoder->heads + decoder->kv_heads, decoder->head_dim, begin,
-                          end, cosines, sines, inverse);
+                          end, cosines + skipped, sines + skipped, inverse);
   }
   return MOTET_OK;
 }
@@ -128,6 +132,62 @@ static mt_attention block_attention(const mt_layer_call *call, const block_saved
                         .scale = 1.0F / sqrtf((float)decoder->head_dim)};
 }
 
+/* Puts the batch's keys and values behind the cache's. */
+static void extend_cache(const mt_internvl_decoder *decoder, const mt_layer_cache *cache, const float *qkv,
+                         int32_t rows) {
+  const int64_t width = key_width(decoder);
+  for (int32_t r = 0; r < rows; r++) {
+    const float *key = qkv + r * qkv_width(decoder) + query_width(decoder);
+    memcpy(cache->keys + (cache->tokens + r) * width, key, (size_t)width * sizeof *key);
+    memcpy(cache->values + (cache->tokens + r) * width, key + width, (size_t)width * sizeof *key);
+  }
+}
+
+/* One head of one row against the first `count` keys: softmax(q k / sqrt(d)) v. */
+static void attend_head(const mt_internvl_decoder *decoder, const mt_layer_cache *cache, int32_t head,
+                        int32_t count, const float *query, float *output) {
+  const int32_t width = decoder->head_dim;
+  const int64_t stride = key_width(decoder), column = head / (decoder->heads / decoder->kv_heads) * (int64_t)width;
+  const float scale = 1.0F / sqrtf((float)width);
+  float largest = -INFINITY, sum = 0;
+  for (int32_t t = 0; t < count; t++) {
+    const float *key = cache->keys + t * stride + column;
+    float product = 0;
+    for (int32_t c = 0; c < width; c++) product += query[c] * key[c];
+    cache->scores[t] = product * scale;
+    largest = fmaxf(largest, cache->scores[t]);
+  }
+  memset(output, 0, (size_t)width * sizeof *output);
+  for (int32_t t = 0; t < count; t++) {
+    const float weight = expf(cache->scores[t] - largest), *value = cache->values + t * stride + column;
+    sum += weight;
+    for (int32_t c = 0; c < width; c++) output[c] += weight * value[c];
+  }
+  for (int32_t c = 0; c < width; c++) output[c] /= sum;
+}
+
+/* The batch's rows against the cache, to which they were added. */
+static void attend_cache(const mt_internvl_decoder *decoder, const mt_layer_cache *cache, const block_saved *saved,
+                         int32_t rows) {
+  for (int32_t r = 0; r < rows; r++)
+    for (int32_t head = 0; head < decoder->heads; head++)
+      attend_head(decoder, cache, head, cache->tokens + r + 1,
+                  saved->qkv + r * qkv_width(decoder) + head * decoder->head_dim,
+                  saved->attention + r * query_width(decoder) + head * decoder->head_dim);
+}
+
+static void attend(const mt_layer_call *call, const block_saved *saved, const block_scratch *s) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  if (call->cache != NULL) extend_cache(decoder, call->cache, saved->qkv, call->batch->tokens);
+  if (call->cache != NULL && call->cache->tokens > 0) {
+    attend_cache(decoder, call->cache, saved, call->batch->tokens);
+    return;
+  }
+  const mt_attention attention = block_attention(call, saved);
+  call->backend->attention_forward(&attention, s->attention, saved->attention, query_width(decoder),
+                                   saved->log_sum);
+}
+
 static motet_status block_forward(const mt_layer_call *call) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
   const int64_t rows = call->batch->tokens, hidden = decoder->hidden, up = decoder->intermediate;
@@ -139,8 +199,7 @@ static motet_status block_forward(const mt_layer_call *call) {
   MT_TRY(mt_linear_forward(call, rows, hidden, qkv_width(decoder), s.normed, call->weight[MT_DECODER_BLOCK_QKV],
                            call->weight[MT_DECODER_BLOCK_QKV_BIAS], saved.qkv));
   MT_TRY(rotate(call, saved.qkv, false));
-  const mt_attention attention = block_attention(call, &saved);
-  call->backend->attention_forward(&attention, s.attention, saved.attention, query_width(decoder), saved.log_sum);
+  attend(call, &saved, &s);
   MT_TRY(mt_linear_forward(call, rows, query_width(decoder), hidden, saved.attention,
                            call->weight[MT_DECODER_BLOCK_OUT], NULL, saved.middle));
   call->backend->add(rows * hidden, call->input, saved.middle);

@@ -23,7 +23,8 @@ struct mt_network {
   const mt_tensor_backend *backend;
   mt_workspace workspace;
   mt_rotary_cache rotary;
-  mt_arena *arena; /* names and tables */
+  mt_layer_cache *caches; /* [decoder blocks] while a sequence is extended; else NULL */
+  mt_arena *arena;        /* names and tables */
   int32_t layer_count, parameter_count;
   mt_held_layer *layers;
   mt_parameter *parameters;

@@ -14,12 +14,20 @@
 
 typedef struct mt_rotary_cache mt_rotary_cache;
 
+/** Keys and values of a sequence's earlier tokens in one decoder block; forward adds those of the batch. */
+typedef struct mt_layer_cache {
+  float *keys, *values; /* (tokens + those of the batch, kv_heads * head_dim), keys rotated */
+  float *scores;        /* [tokens + those of the batch] scratch */
+  int32_t tokens;
+} mt_layer_cache;
+
 /** One forward or backward of one layer. */
 typedef struct mt_layer_call {
   const mt_internvl *config;
   const mt_tensor_backend *backend;
   mt_workspace *workspace;
   mt_rotary_cache *rotary;
+  mt_layer_cache *cache; /* of a decoder block's forward where the batch goes on with a sequence; else NULL */
   const mt_batch *batch;
   float *const *weight;         /* by slot, see model/internvl.h; NULL where the model has none */
   float *const *gradient;       /* by slot; used if `trains` */

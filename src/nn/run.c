@@ -77,10 +77,13 @@ static passage measure(const mt_network *network, int32_t begin, int32_t end, in
 
 static mt_layer_call make_call(mt_network *network, int32_t layer, const mt_batch *batch, motet_error *error) {
   mt_held_layer *held = &network->layers[layer];
+  int32_t block;
+  const bool decodes = mt_internvl_layer_kind(&network->config, layer, &block) == MT_INTERNVL_DECODER_BLOCK;
   return (mt_layer_call){.config = &network->config,
                          .backend = network->backend,
                          .workspace = &network->workspace,
                          .rotary = &network->rotary,
+                         .cache = decodes && network->caches != NULL ? &network->caches[block] : NULL,
                          .batch = batch,
                          .weight = held->weight,
                          .gradient = held->gradient,

@@ -2,6 +2,7 @@
 #include "data/dataset.h"
 #include "data/image.h"
 #include "data/prefetch.h"
+#include "data/prompt.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -389,24 +390,44 @@ static void test_prefetch_gives_the_same_pixels(void **state) {
   mt_dataset_close(dataset);
 }
 
+/* A prompt is a sample up to its answer's words: the fixture's ids without those of the answer. */
+static void check_prompt(const json_t *item, const mt_tokens *tokens, const char *answer) {
+  const json_t *ids = json_object_get(item, "ids");
+  mt_tokens rest = {0};
+  motet_error error;
+  assert_int_equal(mt_tokenizer_encode(TOKENIZER, answer, strlen(answer), &error, &rest), MOTET_OK);
+  assert_int_equal(tokens->count + rest.count, json_array_size(ids));
+  for (size_t i = 0; i < tokens->count; i++)
+    assert_int_equal(tokens->data[i], json_integer_value(json_array_get(ids, i)));
+  free(rest.data);
+}
+
 static void test_prompt_is_the_beginning_of_a_sample(void **state) {
   (void)state;
   /* The fixture's first ShareGPT sample asks "<image>\nWhat?" of one picture. */
   json_t *expected = json_load_file(DATASETS "sharegpt_expected.json", 0, NULL);
-  const json_t *item = json_array_get(expected, 0), *ids = json_object_get(item, "ids");
-  int32_t tiles = (int32_t)json_integer_value(json_array_get(json_object_get(item, "tiles"), 0));
-  mt_tokens tokens = {0}, answer = {0};
+  const json_t *item = json_array_get(expected, 0);
+  const char *const images[] = {PICTURES "/grey.png"};
+  mt_prompt_options asked = {.system = "You are Motet.", .text = "What?", .images = images, .image_count = 1};
+  mt_prompt prompt;
   motet_error error;
-  assert_int_equal(mt_dataset_prompt(TOKENIZER, &CONFIG, "You are Motet.", &tiles, 1, "What?", &error, &tokens),
-                   MOTET_OK);
-  assert_int_equal(mt_tokenizer_encode(TOKENIZER, "An ellipse.<|im_end|>\n", 22, &error, &answer), MOTET_OK);
-  assert_int_equal(tokens.count + answer.count, json_array_size(ids));
-  for (size_t i = 0; i < tokens.count; i++)
-    assert_int_equal(tokens.data[i], json_integer_value(json_array_get(ids, i)));
-  assert_int_equal(mt_dataset_prompt(TOKENIZER, &CONFIG, NULL, &tiles, 1, "<image>?", &error, &tokens),
-                   MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_prompt_make(TOKENIZER, &CONFIG, &asked, &error, &prompt), MOTET_OK);
+  check_prompt(item, &prompt.tokens, "An ellipse.<|im_end|>\n");
+  assert_int_equal(prompt.tiles, json_integer_value(json_array_get(json_object_get(item, "tiles"), 0)));
+  mt_prompt_free(&prompt);
+  asked.text = "<image><image>?";
+  assert_int_equal(mt_prompt_make(TOKENIZER, &CONFIG, &asked, &error, &prompt), MOTET_ERROR_ARGUMENT);
+  mt_prompt_free(&prompt);
+
+  mt_dataset *dataset = open_good(DATASETS "sharegpt.jsonl", "You are Motet.");
+  mt_tokens tokens = {0};
+  mt_text answer = {0};
+  assert_int_equal(mt_dataset_question(dataset, 0, &error, &tokens, &answer), MOTET_OK);
+  assert_string_equal(answer.data, "An ellipse.");
+  check_prompt(item, &tokens, "An ellipse.<|im_end|>\n");
   free(tokens.data);
-  free(answer.data);
+  mt_text_free(&answer);
+  mt_dataset_close(dataset);
   json_decref(expected);
 }
 
