@@ -94,7 +94,7 @@ static double forecast(const published_row *row, const coefficients *c, bool sel
   cluster.device.memory_efficiency = c->memory;
   const mt_device_share share = {
       .tensor_parallel = row->tensor, .sequence_parallel = selective, .stored_scores = true};
-  mt_layer_seconds block, head;
+  mt_device_seconds block, head;
   mt_device_layer_seconds(&cluster.device, row->model, 1, row->extents, &share, &block);
   mt_device_layer_seconds(&cluster.device, row->model, row->layers + 1, row->extents, &share, &head);
   double exchange = layer_exchange(&cluster, row);

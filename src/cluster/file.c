@@ -35,6 +35,8 @@ static const row device_rows[] = {
     {"memory", MT_QUANTITY_BYTES, AT(mt_device, memory_bytes), 1e6, 1e15, true, false, false},
     {"memory_bandwidth", MT_QUANTITY_BYTES_A_SECOND, AT(mt_device, memory_bytes_per_second), 1e6, 1e15, true, false,
      false},
+    {"host_bandwidth", MT_QUANTITY_BYTES_A_SECOND, AT(mt_device, host_bytes_per_second), 1e6, 1e15, false, false,
+     false},
     {"matmul_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, matmul_efficiency), 0.001, 1, false, false, false},
     {"matmul_half_width", MT_QUANTITY_NUMBER, AT(mt_device, matmul_half_width), 0, 4096, false, false, false},
     {"attention_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, attention_efficiency), 0.001, 1, false, false,

@@ -12,14 +12,19 @@ static double smallest(double a, double b, double c) {
 }
 
 static double product_seconds(const mt_device *device, const mt_product *product, const double *extents,
-                              int32_t parts) {
+                              const mt_device_share *share) {
   double rows = extents[product->rows], in = (double)product->in, out = (double)product->out;
+  double copies = (double)product->copies;
   if (rows <= 0) return 0;
-  if (product->split_input)
-    in /= parts;
-  else
-    out /= parts;
-  double width = smallest(rows / (double)product->copies, in, out);
+  if (product->rows == MT_ROWS_ROUTED && share->expert_parallel > 1) {
+    rows *= (share->worst_routing > 0 ? share->worst_routing : 1) / share->tensor_parallel;
+    copies = copies > share->expert_parallel ? copies / share->expert_parallel : 1;
+  } else if (product->split_input) {
+    in /= share->tensor_parallel;
+  } else {
+    out /= share->tensor_parallel;
+  }
+  double width = smallest(rows / copies, in, out);
   double efficiency = device->matmul_efficiency * width / (width + device->matmul_half_width);
   return 2 * rows * in * out / (device->bfloat16_flops * efficiency);
 }
@@ -50,12 +55,12 @@ static attention_work attention_of(const mt_device *device, const mt_layer_desig
 
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
                              const double extents[MT_EXTENTS], const mt_device_share *share,
-                             mt_layer_seconds *seconds) {
+                             mt_device_seconds *seconds) {
   const mt_layer_design *design = &architecture->designs[architecture->model->layers[layer].kind];
   int32_t parts = share->tensor_parallel;
   double products = 0, moved = 0;
   for (int32_t p = 0; p < design->product_count; p++)
-    products += product_seconds(device, &design->products[p], extents, parts);
+    products += product_seconds(device, &design->products[p], extents, share);
   for (int e = 0; e < MT_AREA_TEXT; e++) {
     const mt_rates *rates = &design->rates[e];
     double row = extents[e] * rates->moved_row_bytes;

@@ -13,17 +13,19 @@ typedef struct mt_device_share {
   int32_t tensor_parallel; /* devices that divide each layer; at least 1 */
   bool sequence_parallel;  /* they divide whole rows, too */
   bool stored_scores;      /* attention without fusion: scores of the full square are written, masked and read */
+  int32_t expert_parallel; /* above 1: so many devices share routed experts, and tensor ranks divide their tokens */
+  double worst_routing;    /* routed rows that a device computes, to those that it brings; 0: as many */
 } mt_device_share;
 
-typedef struct mt_layer_seconds {
+typedef struct mt_device_seconds {
   double forward, input_gradient, weight_gradient;
   double attention; /* of the forward: what selective recomputation repeats */
-} mt_layer_seconds;
+} mt_device_seconds;
 
 /** Seconds of @p layer for a microbatch of these extents on one of the group's devices, without communication. */
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
                              const double extents[MT_EXTENTS], const mt_device_share *share,
-                             mt_layer_seconds *seconds);
+                             mt_device_seconds *seconds);
 
 /** Seconds of mixed-precision Adam on @p parameters of a device: weight, gradient, master copy and two moments are
  * read, all but the gradient written: 38 bytes a parameter. */

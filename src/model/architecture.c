@@ -177,7 +177,7 @@ static bool is_area(int extent) { return extent >= MT_AREA_TEXT; }
 
 /* Of the tokens that `expert_parallel` devices bring, routing may send every one to as many experts of one device
  * as it holds or as a token is sent to; evenly spread, a device gets as many as it brings. */
-static double worst_routing(const mt_module_facts *facts, int32_t expert_parallel) {
+double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel) {
   if (facts->experts == 0 || expert_parallel <= 1) return 1.0;
   int64_t held = (facts->experts + expert_parallel - 1) / expert_parallel;
   int64_t hit = held < facts->experts_per_token ? held : facts->experts_per_token;
@@ -188,7 +188,7 @@ void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, co
                           int32_t expert_parallel, mt_layer_cost *cost) {
   const mt_layer *described = &architecture->model->layers[layer];
   const mt_layer_design *design = &architecture->designs[described->kind];
-  double worst = worst_routing(&architecture->facts[described->module], expert_parallel);
+  double worst = mt_architecture_worst_routing(&architecture->facts[described->module], expert_parallel);
   mt_rates sum = {0};
   *cost = (mt_layer_cost){0};
   for (int e = 0; e < MT_EXTENTS; e++) {

@@ -107,6 +107,9 @@ typedef struct mt_layer_cost {
 void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, const double extents[MT_EXTENTS],
                           int32_t expert_parallel, mt_layer_cost *cost);
 
+/** Rows that routing may send to one of @p expert_parallel devices, to those that it brings: the worst case. */
+double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel);
+
 /** Of @p bytes, of which @p row_bytes are whole rows, what one of @p tensor_parallel devices keeps: the rest is
  * divided, and with sequence parallelism everything (arXiv 2205.05198, table 2). */
 int64_t mt_architecture_share(int64_t bytes, int64_t row_bytes, int32_t tensor_parallel, bool sequence_parallel);

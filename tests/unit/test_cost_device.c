@@ -96,7 +96,7 @@ static void test_layers_on_a_device(void **state) {
                       .matmul_efficiency = 1,
                       .attention_efficiency = 1,
                       .memory_efficiency = 1};
-  mt_layer_seconds one, four, narrow, stored;
+  mt_device_seconds one, four, narrow, stored;
   mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &one);
   assert_true(fabs(one.forward * 1e12 / cost.forward_flops - 1) < 1e-12);
   assert_true(fabs(one.input_gradient * 1e12 / cost.input_flops - 1) < 1e-12);

@@ -1,0 +1,169 @@
+#include "cost/exchange.h"
+
+#include <math.h>
+
+enum { VALUE_BYTES = 2 };
+
+/* What a layer sends, read off its design. */
+typedef struct layer_traffic {
+  double rows;          /* of the microbatch */
+  double joined_bytes;  /* rows that row-parallel maps give, summed over those maps */
+  double spread_bytes;  /* rows that only column-parallel maps take (heads) or a table gives (embeddings) */
+  bool table;           /* no map at all: a table */
+  double routed_rows;   /* of routed experts */
+  int64_t routed_width; /* of such a row */
+  bool attention;
+} layer_traffic;
+
+static layer_traffic traffic_of(const mt_layer_design *design, const double *extents) {
+  layer_traffic traffic = {0};
+  double taken = 0;
+  for (int32_t p = 0; p < design->product_count; p++) {
+    const mt_product *product = &design->products[p];
+    double rows = extents[product->rows];
+    if (product->rows == MT_ROWS_ROUTED) {
+      traffic.routed_rows = rows;
+      if (product->split_input) traffic.routed_width = product->out;
+      continue;
+    }
+    if (traffic.rows == 0) traffic.rows = rows;
+    if (product->split_input) traffic.joined_bytes += VALUE_BYTES * rows * (double)product->out;
+    if (taken == 0) taken = VALUE_BYTES * rows * (double)product->in;
+  }
+  if (traffic.joined_bytes == 0) traffic.spread_bytes = taken;
+  if (design->product_count == 0) {
+    traffic.table = true;
+    for (int e = 0; e < MT_EXTENTS; e++) traffic.spread_bytes += extents[e] * design->rates[e].output_bytes;
+  }
+  for (int e = MT_AREA_TEXT; e < MT_EXTENTS; e++) traffic.attention |= design->rates[e].heads > 0 && extents[e] > 0;
+  return traffic;
+}
+
+/* An all-reduce behind every row-parallel map, and before the column-parallel ones in the backward; with sequence
+ * parallelism a reduce-scatter and an all-gather in its place, and inputs gathered once more for their weights
+ * (arXiv 2205.05198, section 4.2.2). */
+static void add_tensor(const mt_forecast *forecast, const mt_parallel *parallel, const layer_traffic *traffic,
+                       mt_exchange *exchange) {
+  if (parallel->tensor == 1) return;
+  double parts = (double)parallel->ulysses * parallel->ring * parallel->samples;
+  double joined = traffic->joined_bytes / parts, spread = traffic->spread_bytes / parts;
+  mt_collective kind = parallel->sequence_parallel ? MT_COLLECTIVE_ALL_GATHER : MT_COLLECTIVE_ALL_REDUCE;
+  double each = parallel->sequence_parallel ? 2 : 1;
+  if (joined > 0) {
+    /* Two maps a block: half of the bytes each. */
+    double half = mt_collective_seconds(forecast->cluster, &forecast->fit, kind, parallel->tensor, 1, joined / 2);
+    exchange->forward += 2 * each * half;
+    exchange->input += 2 * each * half;
+    if (parallel->sequence_parallel) exchange->regather += 2 * half;
+  } else if (spread > 0) {
+    double whole = mt_collective_seconds(forecast->cluster, &forecast->fit, kind, parallel->tensor, 1, spread);
+    if (traffic->table || parallel->sequence_parallel) exchange->forward += whole;
+    if (!traffic->table) exchange->input += whole;
+    if (!traffic->table && parallel->sequence_parallel) exchange->regather += whole;
+  }
+}
+
+/* One hop to the next of a ring whose neighbours are `stride` devices apart. */
+static double hop_seconds(const mt_forecast *forecast, int32_t ranks, int32_t stride, double bytes) {
+  mt_links links = mt_cluster_links(forecast->cluster);
+  bool inside = (int64_t)ranks * stride <= links.ranks_per_node;
+  mt_link link = inside ? links.local : links.remote;
+  double part = inside ? forecast->fit.inside : forecast->fit.between;
+  return link.latency_seconds + bytes / (part * link.bytes_per_second);
+}
+
+/* Elements of design 04's table: Ulysses (2 + 2g)(bsh/P)(U - 1)/U, ring 2g(bsh/P)(R - 1) and twice as many back and
+ * a last hop; g grows where Ulysses ranks outnumber the KV heads and repeat them. */
+static void add_context(const mt_forecast *forecast, const mt_parallel *parallel, const mt_module_facts *facts,
+                        const layer_traffic *traffic, mt_exchange *exchange) {
+  int32_t context = parallel->ulysses * parallel->ring;
+  if (context == 1 || !traffic->attention || facts->heads == 0) return;
+  double heads = (double)facts->heads,
+         share = (double)(facts->kv_heads > 0 ? facts->kv_heads : facts->heads) / heads;
+  double g = fmax(share, parallel->ulysses / heads);
+  double bytes = VALUE_BYTES * traffic->rows * heads * (double)facts->head_width /
+                 ((double)context * parallel->tensor * parallel->samples);
+  if (parallel->ulysses > 1) {
+    double once = mt_collective_seconds(forecast->cluster, &forecast->fit, MT_COLLECTIVE_ALL_TO_ALL,
+                                        parallel->ulysses, parallel->tensor, (1 + g) * bytes);
+    exchange->forward += 2 * once;
+    exchange->input += 2 * once;
+  }
+  if (parallel->ring > 1) {
+    int32_t stride = parallel->tensor * parallel->ulysses;
+    double forward = hop_seconds(forecast, parallel->ring, stride, 2 * g * bytes);
+    exchange->ring += (parallel->ring - 1) * forward;
+    exchange->ring_backward += (parallel->ring - 1) * hop_seconds(forecast, parallel->ring, stride, 4 * g * bytes);
+    exchange->ring_backward += forward;
+  }
+}
+
+/* Tokens go to their experts and back. Every tensor rank brings its own part of the tokens. */
+static void add_routing(const mt_forecast *forecast, const mt_parallel *parallel, const layer_traffic *traffic,
+                        double worst, mt_exchange *exchange) {
+  if (parallel->expert == 1 || traffic->routed_rows == 0) return;
+  double rows = worst * traffic->routed_rows / mt_parallel_cell(parallel);
+  double once = mt_collective_seconds(forecast->cluster, &forecast->fit, MT_COLLECTIVE_ALL_TO_ALL, parallel->expert,
+                                      1, VALUE_BYTES * rows * (double)traffic->routed_width);
+  exchange->forward += 2 * once;
+  exchange->input += 2 * once;
+}
+
+mt_layer_parameters mt_exchange_parameters(const mt_forecast *forecast, int32_t layer) {
+  const mt_layer *described = &forecast->architecture->model->layers[layer];
+  const mt_layer_design *design = &forecast->architecture->designs[described->kind];
+  const mt_parallel *parallel = &forecast->parallel[described->module];
+  int32_t copies = mt_parallel_copies(parallel);
+  double expert = (double)design->expert_parameters, dense = (double)described->parameters - expert;
+  mt_layer_parameters result = {.dense = dense / parallel->tensor, .dense_copies = copies};
+  bool routed = parallel->expert > 1;
+  result.expert = expert / (routed ? parallel->expert : parallel->tensor);
+  result.expert_copies = routed ? copies * parallel->tensor / parallel->expert : copies;
+  return result;
+}
+
+int32_t mt_exchange_shards(const mt_parallel *parallel, int32_t copies) {
+  return parallel->shard_group > 0 && parallel->shard_group < copies ? parallel->shard_group : copies;
+}
+
+static double over_shards(const mt_forecast *forecast, const mt_parallel *parallel, mt_collective kind,
+                          double parameters, int32_t copies, double bytes) {
+  if (parameters == 0) return 0;
+  return mt_collective_seconds(forecast->cluster, &forecast->fit, kind, mt_exchange_shards(parallel, copies),
+                               parallel->tensor, bytes * parameters);
+}
+
+/* In every microbatch: with weights divided they are gathered for the forward and for the backward, with gradients
+ * divided they are reduced (design 04: 3m Psi and (m + 1) Psi elements a step). */
+static void add_shards(const mt_forecast *forecast, int32_t layer, mt_exchange *exchange) {
+  const mt_layer *described = &forecast->architecture->model->layers[layer];
+  const mt_parallel *parallel = &forecast->parallel[described->module];
+  bool weights = parallel->zero_level == 3 || parallel->layered;
+  if (!weights && parallel->zero_level < 2) return;
+  mt_layer_parameters held = mt_exchange_parameters(forecast, layer);
+  double gradient_bytes = parallel->float32_gradients ? 4 : 2;
+  if (weights)
+    exchange->gather =
+        over_shards(forecast, parallel, MT_COLLECTIVE_ALL_GATHER, held.dense, held.dense_copies, VALUE_BYTES) +
+        over_shards(forecast, parallel, MT_COLLECTIVE_ALL_GATHER, held.expert, held.expert_copies, VALUE_BYTES);
+  if (described->trainable)
+    exchange->reduce = over_shards(forecast, parallel, MT_COLLECTIVE_REDUCE_SCATTER, held.dense, held.dense_copies,
+                                   gradient_bytes) +
+                       over_shards(forecast, parallel, MT_COLLECTIVE_REDUCE_SCATTER, held.expert,
+                                   held.expert_copies, gradient_bytes);
+}
+
+void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double extents[MT_EXTENTS],
+                       mt_exchange *exchange) {
+  const mt_architecture *architecture = forecast->architecture;
+  const mt_layer *described = &architecture->model->layers[layer];
+  const mt_parallel *parallel = &forecast->parallel[described->module];
+  const mt_module_facts *facts = &architecture->facts[described->module];
+  layer_traffic traffic = traffic_of(&architecture->designs[described->kind], extents);
+  *exchange = (mt_exchange){0};
+  add_tensor(forecast, parallel, &traffic, exchange);
+  add_context(forecast, parallel, facts, &traffic, exchange);
+  double worst = parallel->worst_routing ? mt_architecture_worst_routing(facts, parallel->expert) : 1.0;
+  add_routing(forecast, parallel, &traffic, worst, exchange);
+  add_shards(forecast, layer, exchange);
+}

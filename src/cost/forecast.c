@@ -1,0 +1,240 @@
+#include "cost/forecast.h"
+
+#include "cost/exchange.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { WEIGHT_BYTES = 2, STATE_BYTES = 12, SCORE_BYTES = 5 };
+
+/* Buckets of gradients: the last one waits for the last layer's and hides behind nothing. */
+static const double BUCKETS = 8;
+
+/* What one device of a cell has of a microbatch: rows and areas divide evenly over context and sample ranks (the
+ * load of a causal mask is balanced). */
+static void device_extents(const mt_parallel *parallel, const double *extents, double *own) {
+  double parts = (double)parallel->ulysses * parallel->ring * parallel->samples;
+  for (int e = 0; e < MT_EXTENTS; e++) own[e] = extents[e] / parts;
+}
+
+static double not_hidden(double exchange, double compute, double *hidden) {
+  double exposed = fmax(0, exchange - compute);
+  *hidden += exchange - exposed;
+  return exposed;
+}
+
+static void forecast_seconds(const mt_forecast *forecast, int32_t layer, const double *extents,
+                             const mt_device_seconds *compute, mt_saving saving, mt_layer_forecast *result) {
+  const mt_layer *described = &forecast->architecture->model->layers[layer];
+  const mt_parallel *parallel = &forecast->parallel[described->module];
+  mt_exchange exchange;
+  mt_exchange_layer(forecast, layer, extents, &exchange);
+  double *hidden = &result->hidden_exchange;
+  double rings = (double)(parallel->ring - 1) / parallel->ring;
+  double ahead = parallel->overlap ? compute->forward : 0;
+  result->forward = compute->forward;
+  result->input_gradient = compute->input_gradient;
+  result->weight_gradient = compute->weight_gradient;
+  result->forward_exchange = exchange.forward + not_hidden(exchange.ring, compute->attention * rings, hidden) +
+                             not_hidden(exchange.gather, ahead, hidden);
+  /* The gradient of the attention takes two and a half times its forward. */
+  result->input_exchange = exchange.input +
+                           not_hidden(exchange.ring_backward, 2.5 * compute->attention * rings, hidden) +
+                           not_hidden(exchange.gather, parallel->overlap ? compute->input_gradient : 0, hidden);
+  result->weight_exchange = not_hidden(exchange.regather, compute->input_gradient, hidden) +
+                            not_hidden(exchange.reduce, parallel->overlap ? compute->weight_gradient : 0, hidden);
+  if (saving == MT_SAVING_SELECTIVE) {
+    result->recompute = compute->attention;
+  } else if (saving == MT_SAVING_INPUT) {
+    result->recompute = compute->forward;
+    result->recompute_exchange = exchange.forward + fmax(0, exchange.ring - compute->attention * rings);
+  }
+}
+
+static int64_t ceil_bytes(double bytes) { return bytes < 9.2e18 ? (int64_t)ceil(bytes) : INT64_MAX; }
+
+/* Of attention whose scores are stored: scores and softmax in two bytes, a mask of one (arXiv 2205.05198, section
+ * 4.1), on the full square. */
+static double score_bytes(const mt_layer_design *design, const mt_parallel *parallel, const double *own) {
+  if (!parallel->stored_scores) return 0;
+  double bytes = 0;
+  for (int e = MT_AREA_TEXT; e < MT_EXTENTS; e++)
+    bytes += (e == MT_AREA_TEXT ? 2 : 1) * own[e] * design->rates[e].heads * SCORE_BYTES / parallel->tensor;
+  return bytes;
+}
+
+static void forecast_bytes(const mt_forecast *forecast, int32_t layer, const double *own, mt_saving saving,
+                           mt_layer_forecast *result) {
+  const mt_layer *described = &forecast->architecture->model->layers[layer];
+  const mt_parallel *parallel = &forecast->parallel[described->module];
+  mt_layer_cost cost;
+  mt_architecture_cost(forecast->architecture, layer, own, 1, &cost);
+  int32_t tensor = parallel->tensor;
+  bool rows = parallel->sequence_parallel;
+  int64_t saved = mt_architecture_share(cost.saved_bytes, cost.saved_row_bytes, tensor, rows);
+  int64_t passed = mt_architecture_share(cost.passed_bytes, cost.passed_row_bytes, tensor, rows);
+  int64_t scores = ceil_bytes(score_bytes(&forecast->architecture->designs[described->kind], parallel, own));
+  result->output_bytes = mt_architecture_share(cost.output_bytes, cost.output_bytes, tensor, rows);
+  if (saving == MT_SAVING_ALL) {
+    result->saved_bytes = saved + scores;
+    result->passed_bytes = passed + scores;
+  } else if (saving == MT_SAVING_SELECTIVE) {
+    result->saved_bytes = saved;
+    result->passed_bytes = passed;
+    result->working_bytes = scores;
+  } else {
+    result->saved_bytes = result->passed_bytes = result->output_bytes;
+    result->working_bytes = saved + scores;
+  }
+  if (parallel->zero_level == 3 || parallel->layered) {
+    /* Two layers' weights are there at a time: the one in use and the one that is gathered ahead. */
+    mt_layer_parameters held = mt_exchange_parameters(forecast, layer);
+    result->working_bytes += ceil_bytes(2 * WEIGHT_BYTES * (held.dense + held.expert));
+  }
+}
+
+static mt_saving saving_of(const mt_forecast *forecast, int32_t layer) {
+  return forecast->savings != NULL ? (mt_saving)forecast->savings[layer] : MT_SAVING_ALL;
+}
+
+void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double extents[MT_EXTENTS],
+                       mt_layer_forecast *result) {
+  const mt_architecture *architecture = forecast->architecture;
+  int32_t module = architecture->model->layers[layer].module;
+  const mt_parallel *parallel = &forecast->parallel[module];
+  mt_saving saving = saving_of(forecast, layer);
+  double own[MT_EXTENTS];
+  device_extents(parallel, extents, own);
+  mt_device_share share = {.tensor_parallel = parallel->tensor,
+                           .sequence_parallel = parallel->sequence_parallel,
+                           .stored_scores = parallel->stored_scores,
+                           .expert_parallel = parallel->expert,
+                           .worst_routing =
+                               parallel->worst_routing
+                                   ? mt_architecture_worst_routing(&architecture->facts[module], parallel->expert)
+                                   : 1.0};
+  mt_device_seconds compute;
+  mt_device_layer_seconds(&forecast->cluster->device, architecture, layer, own, &share, &compute);
+  *result = (mt_layer_forecast){0};
+  forecast_seconds(forecast, layer, extents, &compute, saving, result);
+  forecast_bytes(forecast, layer, own, saving, result);
+  if (saving == MT_SAVING_HOST) {
+    /* Out during the forward, in during the backward; what does not fit behind them is in the open. */
+    double link = forecast->cluster->device.host_bytes_per_second;
+    double moved = link > 0 ? (double)result->working_bytes / link : 0;
+    double backward = result->input_gradient + result->weight_gradient;
+    result->forward_exchange += not_hidden(moved, result->forward, &result->hidden_exchange);
+    result->recompute_exchange += not_hidden(moved, backward, &result->hidden_exchange);
+  }
+}
+
+static bool alike(const mt_forecast *forecast, int32_t a, int32_t b) {
+  const mt_layer *layers = forecast->architecture->model->layers;
+  return layers[a].kind == layers[b].kind && layers[a].module == layers[b].module &&
+         saving_of(forecast, a) == saving_of(forecast, b);
+}
+
+void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const double extents[MT_EXTENTS],
+                      mt_span_forecast *result) {
+  *result = (mt_span_forecast){0};
+  mt_layer_forecast layer = {0};
+  double *seconds = result->seconds;
+  for (int32_t l = span->layer_begin; l < span->layer_end; l++) {
+    if (l == span->layer_begin || !alike(forecast, l - 1, l)) mt_forecast_layer(forecast, l, extents, &layer);
+    seconds[MT_COST_FORWARD] += layer.forward + layer.forward_exchange;
+    result->exchange_seconds += layer.forward_exchange;
+    result->output_bytes = layer.output_bytes;
+    if (span->first_trainable < 0 || l < span->first_trainable) continue;
+    bool trains = forecast->architecture->model->layers[l].trainable;
+    bool passes = span->sends_gradient || l > span->first_trainable;
+    double again = layer.recompute + layer.recompute_exchange;
+    double input = passes ? layer.input_gradient + layer.input_exchange : 0;
+    double weight = trains ? layer.weight_gradient + layer.weight_exchange : 0;
+    seconds[MT_COST_BACKWARD_X] += input + again;
+    seconds[MT_COST_BACKWARD_W] += weight;
+    seconds[MT_COST_BACKWARD] += input + weight + again;
+    seconds[MT_COST_RECOMPUTE] += again;
+    result->exchange_seconds +=
+        layer.recompute_exchange + (passes ? layer.input_exchange : 0) + (trains ? layer.weight_exchange : 0);
+    result->saved_bytes += trains ? layer.saved_bytes : layer.passed_bytes;
+    if (layer.working_bytes > result->working_bytes) result->working_bytes = layer.working_bytes;
+  }
+}
+
+/* Weights, gradients and states of one kind of parameters on one device. */
+static void add_state(const mt_parallel *parallel, double parameters, int32_t copies, bool trains,
+                      mt_state_forecast *result, double *bytes, double *updated) {
+  double gradient_bytes = parallel->float32_gradients ? 4 : 2;
+  double shards = mt_exchange_shards(parallel, copies);
+  double weights = parallel->zero_level == 3 || parallel->layered ? shards : 1;
+  double gradients = parallel->zero_level >= 2 || parallel->layered ? shards : 1;
+  double states = parallel->layered ? copies : parallel->zero_level >= 1 ? shards : 1;
+  result->parameters += parameters;
+  *bytes += WEIGHT_BYTES * parameters / weights;
+  if (!trains) return;
+  result->trainable_parameters += parameters;
+  *bytes += gradient_bytes * parameters / gradients + STATE_BYTES * parameters / states;
+  *updated += parameters / states;
+}
+
+/* Once a step. Below level 2 gradients are reduced and, with divided states, weights gathered: together an
+ * all-reduce. Above, shards are reduced between shard groups alone; what they exchange inside is each layer's. */
+static double reduce_seconds(const mt_forecast *forecast, const mt_parallel *parallel, double parameters,
+                             int32_t copies) {
+  if (copies <= 1 || parameters == 0) return 0;
+  double gradient_bytes = parallel->float32_gradients ? 4 : 2;
+  int32_t shards = mt_exchange_shards(parallel, copies), groups = copies / shards;
+  const mt_cluster *cluster = forecast->cluster;
+  const mt_collective_fit *fit = &forecast->fit;
+  bool divided = parallel->zero_level >= 2 || parallel->layered;
+  double seconds = 0;
+  if (!divided && parallel->zero_level == 1 && groups == 1)
+    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_REDUCE_SCATTER, copies, parallel->tensor,
+                                 gradient_bytes * parameters) +
+           mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, copies, parallel->tensor,
+                                 WEIGHT_BYTES * parameters);
+  if (!divided)
+    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, copies, parallel->tensor,
+                                 gradient_bytes * parameters);
+  if (groups > 1)
+    seconds += mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, groups, parallel->tensor * shards,
+                                     gradient_bytes * parameters / shards);
+  if (parallel->zero_level == 2 && !parallel->layered)
+    seconds += mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, shards, parallel->tensor,
+                                     WEIGHT_BYTES * parameters);
+  return seconds;
+}
+
+void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double backward_seconds,
+                       mt_state_forecast *result) {
+  *result = (mt_state_forecast){0};
+  double bytes = 0, updated = 0;
+  bool overlap = false;
+  const mt_model *model = forecast->architecture->model;
+  /* Per module, because modules may lie differently. */
+  for (int32_t j = 0; j < model->module_count; j++) {
+    int32_t begin = span->layer_begin, end = span->layer_end;
+    if (model->modules[j].layer_begin > begin) begin = model->modules[j].layer_begin;
+    if (model->modules[j].layer_end < end) end = model->modules[j].layer_end;
+    const mt_parallel *parallel = &forecast->parallel[j];
+    double dense = 0, expert = 0;
+    mt_layer_parameters held = {.dense_copies = 1, .expert_copies = 1};
+    for (int32_t l = begin; l < end; l++) {
+      held = mt_exchange_parameters(forecast, l);
+      bool trains = model->layers[l].trainable;
+      add_state(parallel, held.dense, held.dense_copies, trains, result, &bytes, &updated);
+      add_state(parallel, held.expert, held.expert_copies, trains, result, &bytes, &updated);
+      dense += trains ? held.dense : 0;
+      expert += trains ? held.expert : 0;
+      overlap |= parallel->overlap;
+    }
+    result->reduce_seconds += reduce_seconds(forecast, parallel, dense, held.dense_copies) +
+                              reduce_seconds(forecast, parallel, expert, held.expert_copies);
+    result->gradient_bytes += ceil_bytes((parallel->float32_gradients ? 4 : 2) * (dense + expert));
+  }
+  result->static_bytes = ceil_bytes(bytes);
+  result->optimizer_seconds = mt_device_optimizer_seconds(&forecast->cluster->device, updated);
+  result->exposed_seconds = overlap
+                                ? fmax(result->reduce_seconds / BUCKETS, result->reduce_seconds - backward_seconds)
+                                : result->reduce_seconds;
+}

@@ -1,0 +1,111 @@
+#include "order/forecast_costs.h"
+
+#include "motet/program.h"
+
+mt_span mt_forecast_span_of(const mt_stage *stage) {
+  return (mt_span){.layer_begin = stage->layer_begin,
+                   .layer_end = stage->layer_end,
+                   .first_trainable = stage->gate == MT_GATE_NONE ? -1 : stage->first_trainable,
+                   .sends_gradient = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL};
+}
+
+/* Rooms of the tables while they fill. */
+typedef struct tables_room {
+  double *seconds[MT_COST_KINDS];
+  int64_t *saved, *output, *held, *gradients;
+  double *optimizer, *reduce, *exchange;
+  int64_t columns;
+} tables_room;
+
+static const mt_cost_kind filled[] = {MT_COST_FORWARD, MT_COST_BACKWARD, MT_COST_BACKWARD_X, MT_COST_BACKWARD_W,
+                                      MT_COST_RECOMPUTE};
+enum { FILLED = sizeof filled / sizeof *filled };
+
+static motet_status make_room(mt_arena *arena, int32_t stages, int64_t columns, motet_error *error,
+                              tables_room *room) {
+  int64_t cells;
+  if (__builtin_mul_overflow((int64_t)stages, columns, &cells))
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%d stages by %lld microbatches are too many", stages,
+                        (long long)columns);
+  *room = (tables_room){.saved = MT_ARENA_NEW(arena, int64_t, cells),
+                        .output = MT_ARENA_NEW(arena, int64_t, cells),
+                        .held = MT_ARENA_NEW(arena, int64_t, stages),
+                        .gradients = MT_ARENA_NEW(arena, int64_t, stages),
+                        .optimizer = MT_ARENA_NEW(arena, double, stages),
+                        .reduce = MT_ARENA_NEW(arena, double, stages),
+                        .exchange = MT_ARENA_NEW(arena, double, stages),
+                        .columns = columns};
+  bool good = room->saved != NULL && room->output != NULL && room->held != NULL && room->gradients != NULL &&
+              room->optimizer != NULL && room->reduce != NULL && room->exchange != NULL;
+  for (int k = 0; k < FILLED; k++) {
+    room->seconds[filled[k]] = MT_ARENA_NEW(arena, double, cells);
+    good = good && room->seconds[filled[k]] != NULL;
+  }
+  return good ? MOTET_OK
+              : mt_error_memory(error, (unsigned long long)cells * sizeof(double), "a forecast's tables");
+}
+
+static void fill_stage(const mt_derivation *derivation, const mt_forecast *forecast, const double *extents,
+                       int32_t stage, tables_room *room) {
+  mt_span span = mt_forecast_span_of(&derivation->stages[stage]);
+  int64_t working = 0, each = derivation->microbatches / room->columns;
+  double backward = 0;
+  for (int64_t m = 0; m < room->columns; m++) {
+    int64_t cell = stage * room->columns + m;
+    mt_span_forecast result = {0};
+    if (mt_stage_active(derivation, stage, (int32_t)m))
+      mt_forecast_span(forecast, &span, extents + m * MT_EXTENTS, &result);
+    for (int k = 0; k < FILLED; k++) room->seconds[filled[k]][cell] = result.seconds[filled[k]];
+    room->saved[cell] = result.saved_bytes;
+    room->output[cell] = result.output_bytes;
+    room->exchange[stage] += result.exchange_seconds * (double)each;
+    if (result.working_bytes > working) working = result.working_bytes;
+    backward = result.seconds[MT_COST_BACKWARD];
+  }
+  mt_state_forecast state;
+  mt_forecast_state(forecast, &span, backward, &state);
+  room->gradients[stage] = state.gradient_bytes;
+  room->held[stage] = state.static_bytes + working;
+  room->optimizer[stage] = state.optimizer_seconds + state.exposed_seconds;
+  room->reduce[stage] = state.reduce_seconds;
+}
+
+/* Microbatches with and without some module's data differ even where their shapes do not. */
+static bool all_present(const mt_derivation *derivation) {
+  for (int32_t m = 1; m < derivation->microbatches; m++)
+    if (derivation->present[m] != derivation->present[0] || derivation->cached[m] != derivation->cached[0])
+      return false;
+  return true;
+}
+
+motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
+                                     const double *extents, int32_t extents_count, motet_error *error,
+                                     mt_forecast_tables *tables) {
+  if (extents_count != 1 && extents_count != derivation->microbatches)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "shapes of %d microbatches for a step of %d", extents_count,
+                        derivation->microbatches);
+  bool alike = extents_count == 1;
+  if (alike && !all_present(derivation))
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "one shape serves all microbatches only where all have data for the same modules");
+  tables_room room;
+  motet_status status =
+      make_room(arena, derivation->stage_count, alike ? 1 : derivation->microbatches, error, &room);
+  if (status != MOTET_OK) return status;
+  for (int32_t s = 0; s < derivation->stage_count; s++) fill_stage(derivation, forecast, extents, s, &room);
+  int64_t stride = alike ? 0 : 1;
+  *tables = (mt_forecast_tables){
+      .costs = {.optimizer_seconds = room.optimizer,
+                .links = mt_parallel_links(&forecast->parallel[0], forecast->cluster)},
+      .sizes = {.static_bytes = room.held,
+                .weight_bytes = room.gradients,
+                .saved_bytes = {.values = room.saved, .stage_stride = room.columns, .microbatch_stride = stride},
+                .output_bytes = {.values = room.output, .stage_stride = room.columns, .microbatch_stride = stride},
+                .memory_cap = (int64_t)forecast->cluster->device.memory_bytes},
+      .reduce_seconds = room.reduce,
+      .exchange_seconds = room.exchange};
+  for (int k = 0; k < FILLED; k++)
+    tables->costs.seconds[filled[k]] = (mt_cost_values){
+        .values = room.seconds[filled[k]], .stage_stride = room.columns, .microbatch_stride = stride};
+  return MOTET_OK;
+}

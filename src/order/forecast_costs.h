@@ -1,0 +1,32 @@
+/** @file
+ * Planning on forecasts: the tables that a derivation's stages are ordered, simulated and proven with, from a model
+ * on a cluster. One rank of the derivation is one cell of devices (cost/parallel.h); bytes are those of a device.
+ */
+#ifndef MT_ORDER_FORECAST_COSTS_H
+#define MT_ORDER_FORECAST_COSTS_H
+
+#include "algebra/derive.h"
+#include "cost/forecast.h"
+#include "program/lower.h"
+
+typedef struct mt_forecast_tables {
+  mt_cost_table costs;    /* a stage's optimizer seconds hold the exposed reductions over replicas too */
+  mt_sizes sizes;         /* static bytes with the stage's working memory; no weight bytes: replicas are not in the
+                             program, their reductions in optimizer seconds */
+  double *reduce_seconds; /* [stages] over replicas, hidden or not */
+  double *exchange_seconds; /* [stages] exposed communication inside the cell, of all microbatches */
+} mt_forecast_tables;
+
+/**
+ * @param extents [microbatches * MT_EXTENTS] of each microbatch of one replica; microbatches that are alike may
+ * share: @p extents_count 1 serves all
+ * @p derivation must be of the forecast's model (its layers in the same numbers).
+ */
+motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
+                                     const double *extents, int32_t extents_count, motet_error *error,
+                                     mt_forecast_tables *tables);
+
+/** A stage as forecasts see it. */
+mt_span mt_forecast_span_of(const mt_stage *stage);
+
+#endif

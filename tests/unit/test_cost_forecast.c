@@ -1,0 +1,220 @@
+/* Forecasts of layers, stages and states against closed forms: volumes of exchanges by formula, published bytes of
+ * ZeRO, and sums over layers. */
+#include "cost/exchange.h"
+#include "cost/forecast.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static motet_error failure;
+static const mt_collective_fit ideal = {.inside = 1, .between = 1}; /* no start-up: volumes alone */
+
+enum { LAYERS = 4, HIDDEN = 512, HEADS = 8, TOKENS = 1024, BLOCK = 1, HEAD = LAYERS + 1 };
+static const double ROW_BYTES = 2.0 * TOKENS * HIDDEN;
+
+typedef struct fixture {
+  mt_arena *arena;
+  mt_architecture *model;
+  mt_cluster cluster;
+  mt_parallel parallel;
+  mt_forecast forecast;
+  double extents[MT_EXTENTS];
+} fixture;
+
+static int set_up(void **state) {
+  static fixture f;
+  static const char config[] = "{\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 512, \"n_head\": 8, "
+                               "\"vocab_size\": 1000, \"resid_pdrop\": 0, \"embd_pdrop\": 0}";
+  f = (fixture){.arena = mt_arena_create(), .parallel = mt_parallel_single()};
+  if (mt_architecture_parse(f.arena, config, sizeof config - 1, "c", &failure, &f.model) != MOTET_OK) return 1;
+  if (mt_cluster_preset("h100", 64, &failure, &f.cluster) != MOTET_OK) return 1;
+  for (int l = 0; l < f.cluster.level_count; l++) f.cluster.levels[l].link.latency_seconds = 0;
+  const int64_t tokens = TOKENS;
+  const mt_shape shape = {.segments = &tokens, .segment_count = 1};
+  if (mt_architecture_measure(f.model, &shape, &failure, f.extents) != MOTET_OK) return 1;
+  f.forecast = (mt_forecast){
+      .architecture = f.model, .cluster = &f.cluster, .parallel = &f.parallel, .fit = ideal, .microbatches = 4};
+  *state = &f;
+  return 0;
+}
+
+static int tear_down(void **state) {
+  mt_arena_destroy(((fixture *)*state)->arena);
+  return 0;
+}
+
+static void near(double found, double wanted) {
+  if (fabs(found - wanted) > 1e-9 * fabs(wanted)) fail_msg("found %.12g, wanted %.12g", found, wanted);
+}
+
+static mt_exchange exchange_of(fixture *f, int layer) {
+  mt_exchange exchange;
+  mt_exchange_layer(&f->forecast, layer, f->extents, &exchange);
+  return exchange;
+}
+
+/* Elements 4bsh(P - 1)/P a direction; with sequence parallelism as many, and 2bsh(P - 1)/P more for the weights. */
+static void test_tensor_parallel_volumes(void **state) {
+  fixture *f = *state;
+  double node = f->cluster.levels[0].link.bytes_per_second, part = 3.0 / 4;
+  f->parallel.tensor = 4;
+  mt_exchange plain = exchange_of(f, BLOCK);
+  near(plain.forward, 4 * ROW_BYTES * part / node);
+  near(plain.input, plain.forward);
+  assert_true(plain.regather == 0);
+  f->parallel.sequence_parallel = true;
+  mt_exchange rows = exchange_of(f, BLOCK);
+  near(rows.forward, plain.forward);
+  near(rows.regather, 2 * ROW_BYTES * part / node);
+  mt_exchange head = exchange_of(f, HEAD);
+  near(head.forward, ROW_BYTES * part / node);
+}
+
+/* Design 04's table, full heads (g = 1): ring 2(bsh/P)(P - 1), back 4(P - 1) + 2; Ulysses 4(bsh/P)(P - 1)/P. */
+static void test_context_parallel_volumes(void **state) {
+  fixture *f = *state;
+  double node = f->cluster.levels[0].link.bytes_per_second, part = ROW_BYTES / 4;
+  f->parallel.ring = 4;
+  mt_exchange ring = exchange_of(f, BLOCK);
+  near(ring.ring, 2 * part * 3 / node);
+  near(ring.ring_backward, (4 * 3 + 2) * part / node);
+  assert_true(ring.forward == 0);
+  f->parallel.ring = 1;
+  f->parallel.ulysses = 4;
+  mt_exchange ulysses = exchange_of(f, BLOCK);
+  near(ulysses.forward, 4 * part * 3 / 4 / node);
+  near(ulysses.input, ulysses.forward);
+  f->parallel.ring = 2;
+  f->parallel.ulysses = 2;
+  mt_exchange both = exchange_of(f, BLOCK);
+  near(both.forward, part * 4 * 1 / 2 / node);
+  near(both.ring, part * 2 / node);
+  assert_true(exchange_of(f, HEAD).ring == 0);
+}
+
+/* Bytes of arXiv 1910.02054, figure 1 (7.5e9 parameters, 64 replicas: 120, 31.4, 16.6, 1.9 GB), and of two levels
+ * (shard group 8: 15.0; layered: 5.2). Held on one device, whatever the model: as bytes a parameter. */
+static void test_zero_bytes(void **state) {
+  fixture *f = *state;
+  static const struct {
+    int level, group;
+    bool layered;
+    double gigabytes;
+  } rows[] = {{0, 0, false, 120},  {1, 0, false, 31.4}, {2, 0, false, 16.6},
+              {3, 0, false, 1.88}, {3, 8, false, 15.0}, {1, 8, true, 5.16}};
+  const mt_span whole = {.layer_end = LAYERS + 2};
+  f->parallel.data = 64;
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    f->parallel.zero_level = rows[r].level;
+    f->parallel.shard_group = rows[r].group;
+    f->parallel.layered = rows[r].layered;
+    mt_state_forecast held;
+    mt_forecast_state(&f->forecast, &whole, 0, &held);
+    double gigabytes = (double)held.static_bytes / held.parameters * 7.5;
+    if (fabs(gigabytes / rows[r].gigabytes - 1) > 0.005)
+      fail_msg("row %zu: %.2f GB, published %.2f", r, gigabytes, rows[r].gigabytes);
+  }
+}
+
+/* 2 Psi elements a step whatever the level below 2; shards of layered ZeRO 2(Psi/Z)(G - 1)/G between nodes. */
+static void test_reductions(void **state) {
+  fixture *f = *state;
+  const mt_span whole = {.layer_end = LAYERS + 2};
+  double port = f->cluster.levels[1].link.bytes_per_second;
+  mt_state_forecast held;
+  f->parallel.data = 64;
+  mt_forecast_state(&f->forecast, &whole, 0, &held);
+  near(held.reduce_seconds, 2 * 2 * held.parameters * 63 / 64 / (8 * port));
+  double all = held.reduce_seconds;
+  assert_true(held.exposed_seconds == all);
+  f->parallel.zero_level = 1;
+  mt_forecast_state(&f->forecast, &whole, 1e3, &held);
+  near(held.reduce_seconds, all);
+  near(held.exposed_seconds, all / 8);
+  f->parallel.shard_group = 8;
+  f->parallel.layered = true;
+  mt_forecast_state(&f->forecast, &whole, 0, &held);
+  near(held.reduce_seconds, 2 * 2 * held.parameters / 8 * 7 / 8 / port);
+}
+
+static void test_spans_are_sums(void **state) {
+  fixture *f = *state;
+  uint8_t savings[LAYERS + 2] = {0, 0, MT_SAVING_INPUT, MT_SAVING_INPUT, MT_SAVING_SELECTIVE, 0};
+  f->forecast.savings = savings;
+  f->parallel.tensor = 2;
+  f->model->model->layers[2].trainable = false;
+  const mt_span span = {.layer_end = LAYERS + 2, .first_trainable = 1};
+  double forward = 0, input = 0, weight = 0, again = 0;
+  int64_t saved = 0;
+  for (int l = 0; l < LAYERS + 2; l++) {
+    mt_layer_forecast layer;
+    mt_forecast_layer(&f->forecast, l, f->extents, &layer);
+    forward += layer.forward + layer.forward_exchange;
+    if (l < 1) continue;
+    if (l > 1) input += layer.input_gradient + layer.input_exchange;
+    if (l != 2) weight += layer.weight_gradient + layer.weight_exchange;
+    again += layer.recompute + layer.recompute_exchange;
+    saved += l == 2 ? layer.passed_bytes : layer.saved_bytes;
+    if (savings[l] == MT_SAVING_INPUT) assert_true(layer.saved_bytes == (int64_t)ROW_BYTES);
+  }
+  mt_span_forecast sum;
+  mt_forecast_span(&f->forecast, &span, f->extents, &sum);
+  near(sum.seconds[MT_COST_FORWARD], forward);
+  near(sum.seconds[MT_COST_BACKWARD_X], input + again);
+  near(sum.seconds[MT_COST_BACKWARD_W], weight);
+  near(sum.seconds[MT_COST_BACKWARD], input + weight + again);
+  assert_true(again > 0 && sum.saved_bytes == saved);
+  f->model->model->layers[2].trainable = true;
+}
+
+/* Activations that leave and come back at 1 TB/s hide; at 1 GB/s they stand in the open, both ways. */
+static void test_host_memory(void **state) {
+  fixture *f = *state;
+  uint8_t savings[LAYERS + 2] = {0, MT_SAVING_HOST};
+  mt_layer_forecast kept, there;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &kept);
+  f->forecast.savings = savings;
+  f->cluster.device.host_bytes_per_second = 1e12;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
+  assert_true(there.forward_exchange == 0 && there.saved_bytes < kept.saved_bytes / 2);
+  f->cluster.device.host_bytes_per_second = 1e9;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
+  near(there.forward_exchange, (double)kept.saved_bytes / 1e9 - kept.forward);
+}
+
+static void test_what_does_not_fit_is_refused(void **state) {
+  fixture *f = *state;
+  f->parallel.tensor = 8;
+  f->parallel.data = 8;
+  assert_int_equal(mt_parallel_check(&f->parallel, &f->cluster, &failure), MOTET_OK);
+  f->parallel.shard_group = 3;
+  assert_int_equal(mt_parallel_check(&f->parallel, &f->cluster, &failure), MOTET_ERROR_ARGUMENT);
+  f->parallel.shard_group = 0;
+  f->parallel.expert = 3;
+  assert_int_equal(mt_parallel_check(&f->parallel, &f->cluster, &failure), MOTET_ERROR_ARGUMENT);
+  f->parallel.expert = 1;
+  f->parallel.pipeline = 2;
+  assert_int_equal(mt_parallel_check(&f->parallel, &f->cluster, &failure), MOTET_ERROR_ARGUMENT);
+  assert_non_null(strstr(failure.text, "64 devices"));
+  f->parallel.pipeline = 1;
+  f->parallel.ring = 0;
+  assert_int_equal(mt_parallel_check(&f->parallel, &f->cluster, &failure), MOTET_ERROR_ARGUMENT);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {TEST(test_tensor_parallel_volumes),
+                                     TEST(test_context_parallel_volumes),
+                                     TEST(test_zero_bytes),
+                                     TEST(test_reductions),
+                                     TEST(test_spans_are_sums),
+                                     TEST(test_host_memory),
+                                     TEST(test_what_does_not_fit_is_refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
