@@ -175,3 +175,19 @@ motet_status mt_context_share(const mt_context *context, const mt_batch *whole, 
     status = pick_features(context, whole, features, arena, error, share);
   return status;
 }
+
+motet_status mt_context_check(const mt_batch *batch, motet_error *error) {
+  const mt_context *context = batch->context;
+  const int32_t tokens = mt_context_tokens(context, context->index);
+  if (batch->tokens != tokens || batch->segments != context->segments)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "the batch has %d tokens of %d segments, but this member's share is %d tokens of %d",
+                        batch->tokens, batch->segments, tokens, context->segments);
+  if (context->exchange == NULL && mt_context_degree(context) > 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a group of %d ranks has no way to exchange messages",
+                        mt_context_degree(context));
+  if (batch->features < 0 || batch->tiles != 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "a share of a packed row has image features and no tiles: its owner encodes them");
+  return MOTET_OK;
+}

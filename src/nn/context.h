@@ -86,6 +86,9 @@ motet_status mt_context_check_heads(int32_t ulysses, int32_t heads, int32_t kv_h
 motet_status mt_context_share(const mt_context *context, const mt_batch *whole, int32_t features, mt_arena *arena,
                               motet_error *error, mt_batch *share);
 
+/** Whether @p batch is what its context says that this member holds. */
+motet_status mt_context_check(const mt_batch *batch, motet_error *error);
+
 /** The packed row's tokens that member @p index holds, in its order, into @p tokens [mt_context_tokens()]. */
 void mt_context_list(const mt_context *context, int32_t index, int32_t *tokens);
 

@@ -1,4 +1,5 @@
 /* The decoder block (Qwen2, Llama): RMSNorm, grouped-query attention with rotary positions, SwiGLU. */
+#include "nn/context_attention.h"
 #include "nn/layer.h"
 
 #include <math.h>
@@ -23,10 +24,35 @@ typedef struct block_saved {
   float *input;     /* (T, H) */
   float *qkv;       /* (T, Q + 2 K), q and k rotated */
   float *attention; /* (T, Q) */
-  float *log_sum;   /* (heads, T) */
+  float *log_sum;   /* (heads, T), or what attention over a group keeps */
   float *middle;    /* (T, H), behind the first residual */
   float *gate_up;   /* (T, 2 U) */
 } block_saved;
+
+/* Attention over the group that holds the packed row. */
+static mt_context_attention group_attention(const mt_internvl_decoder *decoder, const mt_tensor_backend *backend,
+                                            const mt_batch *batch) {
+  return (mt_context_attention){.context = batch->context,
+                                .backend = backend,
+                                .heads = decoder->heads,
+                                .kv_heads = decoder->kv_heads,
+                                .head_dim = decoder->head_dim,
+                                .causal = true,
+                                .scale = 1.0F / sqrtf((float)decoder->head_dim)};
+}
+
+static size_t attention_saved(const mt_internvl_decoder *decoder, const mt_batch *batch) {
+  if (batch->context == NULL) return (size_t)batch->tokens * (size_t)decoder->heads;
+  const mt_context_attention attention = group_attention(decoder, NULL, batch);
+  return mt_context_attention_saved(&attention);
+}
+
+static size_t attention_scratch(const mt_internvl_decoder *decoder, const mt_tensor_backend *backend,
+                                const mt_batch *batch) {
+  if (batch->context == NULL) return backend->attention_scratch(decoder->head_dim, mt_longest_segment(batch));
+  const mt_context_attention attention = group_attention(decoder, backend, batch);
+  return mt_context_attention_scratch(&attention);
+}
 
 static size_t cut_saved(const mt_internvl *config, const mt_batch *batch, float *data, block_saved *saved) {
   const mt_internvl_decoder *decoder = &config->decoder;
@@ -34,7 +60,7 @@ static size_t cut_saved(const mt_internvl *config, const mt_batch *batch, float 
   saved->input = mt_cut(&cutter, batch->tokens, decoder->hidden);
   saved->qkv = mt_cut(&cutter, batch->tokens, qkv_width(decoder));
   saved->attention = mt_cut(&cutter, batch->tokens, query_width(decoder));
-  saved->log_sum = mt_cut(&cutter, batch->tokens, decoder->heads);
+  saved->log_sum = mt_cut(&cutter, 1, (int64_t)attention_saved(decoder, batch));
   saved->middle = mt_cut(&cutter, batch->tokens, decoder->hidden);
   saved->gate_up = mt_cut(&cutter, batch->tokens, 2 * (int64_t)decoder->intermediate);
   return cutter.used;
@@ -54,7 +80,7 @@ typedef struct block_scratch {
   float *activated; /* (T, U) */
   float *up;        /* (T, U) gradient of the activation */
   float *gate_up;   /* (T, 2 U) gradient */
-  float *attention; /* the kernel's own */
+  float *attention; /* attention's own */
 } block_scratch;
 
 static size_t cut_scratch(const mt_internvl *config, const mt_tensor_backend *backend, const mt_batch *batch,
@@ -69,8 +95,7 @@ static size_t cut_scratch(const mt_internvl *config, const mt_tensor_backend *ba
   scratch->activated = mt_cut(&cutter, tokens, up);
   scratch->up = mt_cut(&cutter, tokens, up);
   scratch->gate_up = mt_cut(&cutter, tokens, 2 * up);
-  scratch->attention =
-      mt_cut(&cutter, 1, (int64_t)backend->attention_scratch(decoder->head_dim, mt_longest_segment(batch)));
+  scratch->attention = mt_cut(&cutter, 1, (int64_t)attention_scratch(decoder, backend, batch));
   return cutter.used;
 }
 
@@ -97,19 +122,37 @@ static mt_norm block_norm(const mt_layer_call *call, const float *input, int wei
                    .weight = call->weight[weight]};
 }
 
-/* Turns the heads of q and k, which stand side by side, in every segment; back with `inverse`. Positions go on
- * behind those of a cache. */
-static motet_status rotate(const mt_layer_call *call, float *qkv, bool inverse) {
+/* Turns the heads of q and k, which stand side by side, of rows [begin, end): tokens of a segment of `length`, from
+ * its token `position` on. */
+static motet_status rotate_rows(const mt_layer_call *call, float *qkv, int32_t begin, int32_t end, int32_t position,
+                                int32_t length, bool inverse) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
+  const int64_t skip = (int64_t)position * (decoder->head_dim / 2);
+  const float *cosines, *sines;
+  MT_TRY(mt_rotary_table(call->rotary, decoder, length, call->error, &cosines, &sines));
+  call->backend->rotary(qkv, qkv_width(decoder), decoder->heads + decoder->kv_heads, decoder->head_dim, begin, end,
+                        cosines + skip, sines + skip, inverse);
+  return MOTET_OK;
+}
+
+/* Turns all rows; back with `inverse`. Positions go on behind those of a cache. */
+static motet_status rotate(const mt_layer_call *call, float *qkv, bool inverse) {
   const mt_batch *batch = call->batch;
+  const mt_context *context = batch->context;
   const int32_t past = call->cache == NULL ? 0 : call->cache->tokens;
-  const int64_t skipped = (int64_t)past * (decoder->head_dim / 2);
-  for (int32_t segment = 0; segment < batch->segments; segment++) {
-    const int32_t begin = batch->segment_begin[segment], end = batch->segment_begin[segment + 1];
-    const float *cosines, *sines;
-    MT_TRY(mt_rotary_table(call->rotary, decoder, past + end - begin, call->error, &cosines, &sines));
-    call->backend->rotary(qkv, qkv_width(decoder), decoder->heads + decoder->kv_heads, decoder->head_dim, begin,
-                          end, cosines + skipped, sines + skipped, inverse);
+  if (context == NULL) {
+    for (int32_t segment = 0; segment < batch->segments; segment++) {
+      const int32_t begin = batch->segment_begin[segment], end = batch->segment_begin[segment + 1];
+      MT_TRY(rotate_rows(call, qkv, begin, end, past, past + end - begin, inverse));
+    }
+    return MOTET_OK;
+  }
+  int32_t row = 0;
+  for (int32_t c = context->chunk_begin[context->index]; c < context->chunk_begin[context->index + 1]; c++) {
+    const mt_chunk *chunk = &context->chunks[c];
+    const int32_t *segment = context->segment_begin + chunk->segment, end = row + chunk->end - chunk->begin;
+    MT_TRY(rotate_rows(call, qkv, row, end, chunk->begin - segment[0], segment[1] - segment[0], inverse));
+    row = end;
   }
   return MOTET_OK;
 }
@@ -176,16 +219,46 @@ static void attend_cache(const mt_internvl_decoder *decoder, const mt_layer_cach
                   saved->attention + r * query_width(decoder) + head * decoder->head_dim);
 }
 
-static void attend(const mt_layer_call *call, const block_saved *saved, const block_scratch *s) {
+static motet_status attend(const mt_layer_call *call, const block_saved *saved, float *scratch) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
+  if (call->batch->context != NULL) {
+    const mt_context_attention attention = group_attention(decoder, call->backend, call->batch);
+    return mt_context_attention_forward(&attention, saved->qkv, saved->log_sum, scratch, saved->attention,
+                                        call->error);
+  }
   if (call->cache != NULL) extend_cache(decoder, call->cache, saved->qkv, call->batch->tokens);
   if (call->cache != NULL && call->cache->tokens > 0) {
     attend_cache(decoder, call->cache, saved, call->batch->tokens);
-    return;
+    return MOTET_OK;
   }
   const mt_attention attention = block_attention(call, saved);
-  call->backend->attention_forward(&attention, s->attention, saved->attention, query_width(decoder),
-                                   saved->log_sum);
+  call->backend->attention_forward(&attention, scratch, saved->attention, query_width(decoder), saved->log_sum);
+  return MOTET_OK;
+}
+
+/* Gradient of qkv from that of attention's output. */
+static motet_status attend_backward(const mt_layer_call *call, const block_saved *saved, const block_scratch *s) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  const int64_t stride = qkv_width(decoder);
+  if (call->batch->context != NULL) {
+    const mt_context_attention attention = group_attention(decoder, call->backend, call->batch);
+    return mt_context_attention_backward(&attention, saved->qkv, saved->attention, s->wide, saved->log_sum,
+                                         s->attention, s->qkv, call->error);
+  }
+  const mt_attention attention = block_attention(call, saved);
+  const mt_attention_gradients gradients = {.output = saved->attention,
+                                            .output_gradient = s->wide,
+                                            .output_stride = query_width(decoder),
+                                            .output_gradient_stride = query_width(decoder),
+                                            .log_sum = saved->log_sum,
+                                            .query = s->qkv,
+                                            .key = s->qkv + query_width(decoder),
+                                            .value = s->qkv + query_width(decoder) + key_width(decoder),
+                                            .query_stride = stride,
+                                            .key_stride = stride,
+                                            .value_stride = stride};
+  call->backend->attention_backward(&attention, &gradients, s->attention);
+  return MOTET_OK;
 }
 
 static motet_status block_forward(const mt_layer_call *call) {
@@ -199,7 +272,7 @@ static motet_status block_forward(const mt_layer_call *call) {
   MT_TRY(mt_linear_forward(call, rows, hidden, qkv_width(decoder), s.normed, call->weight[MT_DECODER_BLOCK_QKV],
                            call->weight[MT_DECODER_BLOCK_QKV_BIAS], saved.qkv));
   MT_TRY(rotate(call, saved.qkv, false));
-  attend(call, &saved, &s);
+  MT_TRY(attend(call, &saved, s.attention));
   MT_TRY(mt_linear_forward(call, rows, query_width(decoder), hidden, saved.attention,
                            call->weight[MT_DECODER_BLOCK_OUT], NULL, saved.middle));
   call->backend->add(rows * hidden, call->input, saved.middle);
@@ -248,19 +321,7 @@ static motet_status block_backward(const mt_layer_call *call) {
                                      call->gradient[MT_DECODER_BLOCK_OUT], NULL));
   MT_TRY(mt_linear_input_gradient(call, rows, query_width(decoder), hidden, s.middle,
                                   call->weight[MT_DECODER_BLOCK_OUT], s.wide));
-  const mt_attention attention = block_attention(call, &saved);
-  const mt_attention_gradients gradients = {.output = saved.attention,
-                                            .output_gradient = s.wide,
-                                            .output_stride = query_width(decoder),
-                                            .output_gradient_stride = query_width(decoder),
-                                            .log_sum = saved.log_sum,
-                                            .query = s.qkv,
-                                            .key = s.qkv + query_width(decoder),
-                                            .value = s.qkv + query_width(decoder) + key_width(decoder),
-                                            .query_stride = stride,
-                                            .key_stride = stride,
-                                            .value_stride = stride};
-  call->backend->attention_backward(&attention, &gradients, s.attention);
+  MT_TRY(attend_backward(call, &saved, &s));
   MT_TRY(rotate(call, s.qkv, true));
   const mt_norm norm = block_norm(call, saved.input, MT_DECODER_BLOCK_NORM1);
   if (call->trains) {

@@ -32,6 +32,12 @@ typedef struct mt_attention {
   const int32_t *segment_begin; /* [segments + 1] */
   bool causal;                  /* row i sees rows up to i of its segment; else all of them */
   float scale;
+  /* Keys of other rows than the queries': segment s has keys [key_begin[s], key_begin[s + 1]). NULL: the same rows.
+   */
+  const int32_t *key_begin;
+  /* [rows] of the keys of its segment, how many each query row sees: the first ones, never fewer than the row
+     before it in the segment. NULL: as `causal` says. A row that sees none has output 0 and log_sum -infinity. */
+  const int32_t *visible;
 } mt_attention;
 
 typedef struct mt_attention_gradients {
@@ -40,6 +46,7 @@ typedef struct mt_attention_gradients {
   const float *log_sum;       /* (heads, rows) as forward wrote it */
   float *query, *key, *value; /* written, laid out as the inputs */
   int64_t query_stride, key_stride, value_stride;
+  bool accumulate; /* added to instead of written */
 } mt_attention_gradients;
 
 /** Row normalisation: LayerNorm with `bias`, RMSNorm (no mean, no bias) with `rms`. */
@@ -63,13 +70,18 @@ typedef struct mt_tensor_backend {
 
   motet_status (*matmul)(const mt_matmul *product, motet_error *error);
 
-  /** Floats of scratch that either direction needs for segments of at most @p longest rows. */
+  /** Floats of scratch that either direction needs for segments of at most @p longest keys. */
   size_t (*attention_scratch)(int32_t head_dim, int32_t longest);
   /** output (rows, heads * head_dim); log_sum (heads, rows): log of the row's sum of exponentials. */
   void (*attention_forward)(const mt_attention *attention, float *scratch, float *output, int64_t output_stride,
                             float *log_sum);
   void (*attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
                              float *scratch);
+
+  /** Attention over two sets of keys from the attention over each: `output` (rows, heads * head_dim) and `log_sum`
+   * (heads, rows), which stood for the first, become those over both. */
+  void (*attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part, int64_t part_stride,
+                          const float *part_log_sum, float *output, int64_t output_stride, float *log_sum);
 
   void (*norm_forward)(const mt_norm *norm, float *output);
   /** input_gradient = residual (if not NULL) + gradient through the norm; weight and bias gradients are added to

@@ -109,11 +109,31 @@ static void pack_transposed(const float *source, int64_t stride, int64_t rows, i
   }
 }
 
-/* Keys of the block from `key_begin` that row `query` of a segment of `length` rows sees: the first ones of it. */
-static int32_t visible(bool causal, int32_t length, int32_t query, int32_t key_begin) {
-  int32_t limit = causal ? query + 1 : length;
-  if (limit > length) limit = length;
-  int32_t count = limit - key_begin;
+/* A segment: its queries' first row and number, its keys' likewise. */
+typedef struct span {
+  int64_t query, key;
+  int32_t queries, keys;
+} span;
+
+static span span_of(const mt_attention *attention, int32_t segment) {
+  const int32_t *rows = attention->segment_begin + segment;
+  const int32_t *keys = attention->key_begin != NULL ? attention->key_begin + segment : rows;
+  return (span){.query = rows[0], .key = keys[0], .queries = rows[1] - rows[0], .keys = keys[1] - keys[0]};
+}
+
+/* Keys of the segment that its query number `query` sees: the first ones. */
+static int32_t limit_of(const mt_attention *attention, const span *segment, int32_t query) {
+  int32_t limit = segment->keys;
+  if (attention->visible != NULL)
+    limit = attention->visible[segment->query + query];
+  else if (attention->causal)
+    limit = query + 1;
+  return limit < segment->keys ? limit : segment->keys;
+}
+
+/* How many of them are in the block from `key_begin`. */
+static int32_t visible(const mt_attention *attention, const span *segment, int32_t query, int32_t key_begin) {
+  int32_t count = limit_of(attention, segment, query) - key_begin;
   return count < 0 ? 0 : count > KEY_BLOCK ? KEY_BLOCK : count;
 }
 
@@ -133,12 +153,16 @@ size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest) {
 
 /* One block of scores becomes exponentials; running maximum and sum of each row follow, and its output is scaled
  * back where the maximum grew. */
-static void online_softmax(const mt_attention *attention, int32_t length, int32_t query_begin, int32_t rows,
+static void online_softmax(const mt_attention *attention, const span *segment, int32_t query_begin, int32_t rows,
                            int32_t key_begin, float *scores, float *maximum, float *sum, float *output,
                            int64_t width) {
   for (int32_t r = 0; r < rows; r++) {
     float *row = scores + (int64_t)r * KEY_BLOCK;
-    int32_t count = visible(attention->causal, length, query_begin + r, key_begin);
+    int32_t count = visible(attention, segment, query_begin + r, key_begin);
+    if (count == 0) { /* perhaps nothing was seen yet, and there is no maximum to take away */
+      memset(row, 0, KEY_BLOCK * sizeof *row);
+      continue;
+    }
     for (int32_t j = count / LANES * LANES; count < KEY_BLOCK && j < KEY_BLOCK; j += LANES)
       store(row + j, select(lanes_below(count - j), load(row + j), splat(-INFINITY)));
     vec top = load(row);
@@ -169,35 +193,35 @@ void MT_KERNEL(attention_forward)(const mt_attention *attention, float *scratch,
   float *const scores = result + QUERY_BLOCK * width, *const maximum = scores + QUERY_BLOCK * KEY_BLOCK;
   float *const sum = maximum + QUERY_BLOCK, *const keys = sum + QUERY_BLOCK;
   for (int32_t segment = 0; segment < attention->segments; segment++) {
-    const int64_t first = attention->segment_begin[segment];
-    const int32_t length = (int32_t)(attention->segment_begin[segment + 1] - first);
-    const int64_t padded = round_up(length, KEY_BLOCK);
+    const span this = span_of(attention, segment);
+    const int64_t first = this.query, padded = round_up(this.keys, KEY_BLOCK);
     float *const values = keys + padded * width;
     for (int32_t head = 0; head < attention->heads; head++) {
       if (head % group == 0) {
         int64_t column = (int64_t)(head / group) * dim;
-        pack_transposed(attention->key + first * attention->key_stride + column, attention->key_stride, length, dim,
-                        keys, width);
-        pack(attention->value + first * attention->value_stride + column, attention->value_stride, length, dim,
-             1.0F, values, padded, width);
+        pack_transposed(attention->key + this.key * attention->key_stride + column, attention->key_stride,
+                        this.keys, dim, keys, width);
+        pack(attention->value + this.key * attention->value_stride + column, attention->value_stride, this.keys,
+             dim, 1.0F, values, padded, width);
       }
-      for (int32_t begin = 0; begin < length; begin += QUERY_BLOCK) {
-        int32_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
+      for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
+        int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
         int64_t column = (int64_t)head * dim;
         pack(attention->query + (first + begin) * attention->query_stride + column, attention->query_stride, rows,
              dim, attention->scale, queries, QUERY_BLOCK, width);
         memset(result, 0, (size_t)(QUERY_BLOCK * width) * sizeof *result);
         for (int32_t r = 0; r < QUERY_BLOCK; r++) maximum[r] = -INFINITY, sum[r] = 0;
-        int32_t end = attention->causal ? begin + rows : length;
+        int32_t end = limit_of(attention, &this, begin + rows - 1);
         for (int32_t key = 0; key < end; key += KEY_BLOCK) {
           multiply(QUERY_BLOCK, KEY_BLOCK, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores,
                    KEY_BLOCK, false);
-          online_softmax(attention, length, begin, rows, key, scores, maximum, sum, result, width);
+          online_softmax(attention, &this, begin, rows, key, scores, maximum, sum, result, width);
           multiply(QUERY_BLOCK, width, KEY_BLOCK, scores, KEY_BLOCK, 1, values + key * width, width, result, width,
                    true);
         }
         for (int32_t r = 0; r < rows; r++) {
-          float *to = output + (first + begin + r) * output_stride + column, inverse = 1.0F / sum[r];
+          float *to = output + (first + begin + r) * output_stride + column;
+          const float inverse = sum[r] > 0 || isnan(sum[r]) ? 1.0F / sum[r] : 0.0F;
           for (int32_t c = 0; c < dim; c++) to[c] = result[r * width + c] * inverse;
           log_sum[head * all_rows + first + begin + r] = maximum[r] + logf(sum[r]);
         }
@@ -227,12 +251,12 @@ static pieces divide(float *scratch, int64_t padded, int64_t width) {
 }
 
 /* scores -> probabilities, output gradient times values -> score gradient; rows and keys not seen become 0. */
-static void softmax_backward(const mt_attention *attention, const pieces *p, int32_t length, int32_t query_begin,
-                             int32_t rows, int32_t key_begin) {
+static void softmax_backward(const mt_attention *attention, const pieces *p, const span *segment,
+                             int32_t query_begin, int32_t rows, int32_t key_begin) {
   const vec scale = splat(attention->scale);
   for (int32_t r = 0; r < QUERY_BLOCK; r++) {
     float *row = p->probabilities + (int64_t)r * KEY_BLOCK, *gradient = p->score_gradient + (int64_t)r * KEY_BLOCK;
-    int32_t count = r < rows ? visible(attention->causal, length, query_begin + r, key_begin) : 0;
+    int32_t count = r < rows ? visible(attention, segment, query_begin + r, key_begin) : 0;
     if (count == 0) {
       memset(row, 0, KEY_BLOCK * sizeof *row);
       memset(gradient, 0, KEY_BLOCK * sizeof *gradient);
@@ -248,10 +272,10 @@ static void softmax_backward(const mt_attention *attention, const pieces *p, int
   }
 }
 
-static void backward_block(const mt_attention *attention, const pieces *p, int32_t length, int32_t begin,
+static void backward_block(const mt_attention *attention, const pieces *p, const span *segment, int32_t begin,
                            int32_t rows) {
   const int64_t width = p->width;
-  const int32_t end = attention->causal ? begin + rows : length;
+  const int32_t end = limit_of(attention, segment, begin + rows - 1);
   memset(p->query_gradient, 0, (size_t)(QUERY_BLOCK * width) * sizeof(float));
   for (int32_t key = 0; key < end; key += KEY_BLOCK) {
     const int64_t at = key * width;
@@ -259,7 +283,7 @@ static void backward_block(const mt_attention *attention, const pieces *p, int32
              p->probabilities, KEY_BLOCK, false);
     multiply(QUERY_BLOCK, KEY_BLOCK, width, p->output_gradient, width, 1, p->values_transposed + at, KEY_BLOCK,
              p->score_gradient, KEY_BLOCK, false);
-    softmax_backward(attention, p, length, begin, rows, key);
+    softmax_backward(attention, p, segment, begin, rows, key);
     multiply(QUERY_BLOCK, width, KEY_BLOCK, p->score_gradient, KEY_BLOCK, 1, p->keys + at, width, p->query_gradient,
              width, true);
     multiply(KEY_BLOCK, width, QUERY_BLOCK, p->score_gradient, 1, KEY_BLOCK, p->queries, width,
@@ -270,10 +294,13 @@ static void backward_block(const mt_attention *attention, const pieces *p, int32
 }
 
 /* The rows of one head back from their padded place. */
-static void unpack(const float *source, int64_t width, int64_t rows, int64_t columns, float *target,
-                   int64_t stride) {
-  for (int64_t r = 0; r < rows; r++)
-    memcpy(target + r * stride, source + r * width, (size_t)columns * sizeof(float));
+static void unpack(const float *source, int64_t width, int64_t rows, int64_t columns, float *target, int64_t stride,
+                   bool accumulate) {
+  for (int64_t r = 0; r < rows; r++, target += stride, source += width)
+    if (accumulate)
+      for (int64_t c = 0; c < columns; c++) target[c] += source[c];
+    else
+      memcpy(target, source, (size_t)columns * sizeof(float));
 }
 
 void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
@@ -281,24 +308,23 @@ void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_atten
   const int32_t dim = attention->head_dim, group = attention->heads / attention->kv_heads;
   const int64_t width = round_up(dim, ROUND), all_rows = attention->segment_begin[attention->segments];
   for (int32_t segment = 0; segment < attention->segments; segment++) {
-    const int64_t first = attention->segment_begin[segment];
-    const int32_t length = (int32_t)(attention->segment_begin[segment + 1] - first);
-    const int64_t padded = round_up(length, KEY_BLOCK);
+    const span this = span_of(attention, segment);
+    const int64_t padded = round_up(this.keys, KEY_BLOCK);
     const pieces p = divide(scratch, padded, width);
     for (int32_t head = 0; head < attention->heads; head++) {
       const int64_t column = (int64_t)head * dim, kv_column = (int64_t)(head / group) * dim;
       if (head % group == 0) {
-        const float *key = attention->key + first * attention->key_stride + kv_column;
-        const float *value = attention->value + first * attention->value_stride + kv_column;
-        pack(key, attention->key_stride, length, dim, 1.0F, p.keys, padded, width);
-        pack_transposed(key, attention->key_stride, length, dim, p.keys_transposed, width);
-        pack_transposed(value, attention->value_stride, length, dim, p.values_transposed, width);
+        const float *key = attention->key + this.key * attention->key_stride + kv_column;
+        const float *value = attention->value + this.key * attention->value_stride + kv_column;
+        pack(key, attention->key_stride, this.keys, dim, 1.0F, p.keys, padded, width);
+        pack_transposed(key, attention->key_stride, this.keys, dim, p.keys_transposed, width);
+        pack_transposed(value, attention->value_stride, this.keys, dim, p.values_transposed, width);
         memset(p.key_gradient, 0, (size_t)(padded * width) * sizeof(float));
         memset(p.value_gradient, 0, (size_t)(padded * width) * sizeof(float));
       }
-      for (int32_t begin = 0; begin < length; begin += QUERY_BLOCK) {
-        const int32_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
-        const int64_t row = first + begin;
+      for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
+        const int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
+        const int64_t row = this.query + begin;
         pack(attention->query + row * attention->query_stride + column, attention->query_stride, rows, dim, 1.0F,
              p.queries, QUERY_BLOCK, width);
         pack(gradients->output_gradient + row * gradients->output_gradient_stride + column,
@@ -311,15 +337,33 @@ void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_atten
           p.dots[r] = lane_sum(dot);
           p.log_sum[r] = gradients->log_sum[head * all_rows + row + r];
         }
-        backward_block(attention, &p, length, begin, rows);
+        backward_block(attention, &p, &this, begin, rows);
         unpack(p.query_gradient, width, rows, dim, gradients->query + row * gradients->query_stride + column,
-               gradients->query_stride);
+               gradients->query_stride, gradients->accumulate);
       }
       if (head % group != group - 1) continue;
-      unpack(p.key_gradient, width, length, dim, gradients->key + first * gradients->key_stride + kv_column,
-             gradients->key_stride);
-      unpack(p.value_gradient, width, length, dim, gradients->value + first * gradients->value_stride + kv_column,
-             gradients->value_stride);
+      unpack(p.key_gradient, width, this.keys, dim, gradients->key + this.key * gradients->key_stride + kv_column,
+             gradients->key_stride, gradients->accumulate);
+      unpack(p.value_gradient, width, this.keys, dim,
+             gradients->value + this.key * gradients->value_stride + kv_column, gradients->value_stride,
+             gradients->accumulate);
     }
   }
+}
+
+void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part,
+                                int64_t part_stride, const float *part_log_sum, float *output,
+                                int64_t output_stride, float *log_sum) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int32_t head = 0; head < heads; head++) {
+      const float own = log_sum[head * rows + r], other = part_log_sum[head * rows + r];
+      if (other == -INFINITY) continue;
+      const float top = own > other ? own : other;
+      const float own_share = expf(own - top), other_share = expf(other - top), sum = own_share + other_share;
+      const float keep = own_share / sum, take = other_share / sum;
+      float *to = output + r * output_stride + (int64_t)head * head_dim;
+      const float *from = part + r * part_stride + (int64_t)head * head_dim;
+      for (int32_t c = 0; c < head_dim; c++) to[c] = to[c] * keep + from[c] * take;
+      log_sum[head * rows + r] = top + logf(sum);
+    }
 }

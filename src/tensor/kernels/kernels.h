@@ -26,6 +26,9 @@ void MT_KERNEL(attention_forward)(const mt_attention *attention, float *scratch,
                                   int64_t output_stride, float *log_sum);
 void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
                                    float *scratch);
+void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part,
+                                int64_t part_stride, const float *part_log_sum, float *output,
+                                int64_t output_stride, float *log_sum);
 void MT_KERNEL(norm_forward)(const mt_norm *norm, float *output);
 void MT_KERNEL(norm_backward)(const mt_norm *norm, const float *output_gradient, const float *residual,
                               float *input_gradient, float *weight_gradient, float *bias_gradient);

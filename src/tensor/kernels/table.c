@@ -8,6 +8,7 @@ const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
     .attention_scratch = MT_KERNEL(attention_scratch),
     .attention_forward = MT_KERNEL(attention_forward),
     .attention_backward = MT_KERNEL(attention_backward),
+    .attention_merge = MT_KERNEL(attention_merge),
     .norm_forward = MT_KERNEL(norm_forward),
     .norm_backward = MT_KERNEL(norm_backward),
     .rotary = MT_KERNEL(rotary),

@@ -1,0 +1,203 @@
+/* Attention over a group: sizes, tables, and the order of the two exchanges. */
+#include "nn/context_attention.h"
+
+#include "nn/context_parts.h"
+#include "nn/layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double mt_context_clock(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+int64_t mt_context_set_rows(const mt_context *context, int32_t set) {
+  int64_t rows = 0;
+  for (int32_t i = 0; i < context->ulysses; i++) rows += mt_context_tokens(context, set * context->ulysses + i);
+  return rows;
+}
+
+motet_status mt_context_send(const mt_context_call *call, int32_t member, int32_t tag, const float *data,
+                             int64_t count, void **transfer) {
+  const mt_context_exchange *exchange = call->context->exchange;
+  *transfer = NULL;
+  if (count == 0) return MOTET_OK;
+  return exchange->send(exchange->state, call->context->ranks[member], tag, data, (size_t)count * sizeof *data,
+                        call->error, transfer);
+}
+
+motet_status mt_context_recv(const mt_context_call *call, int32_t member, int32_t tag, float *data, int64_t count,
+                             void **transfer) {
+  const mt_context_exchange *exchange = call->context->exchange;
+  *transfer = NULL;
+  if (count == 0) return MOTET_OK;
+  return exchange->recv(exchange->state, call->context->ranks[member], tag, data, (size_t)count * sizeof *data,
+                        call->error, transfer);
+}
+
+motet_status mt_context_wait(const mt_context_call *call, void **transfer) {
+  const mt_context_exchange *exchange = call->context->exchange;
+  if (*transfer == NULL) return MOTET_OK;
+  const double begin = mt_context_clock();
+  motet_status status = exchange->wait(exchange->state, *transfer, call->error);
+  *transfer = NULL;
+  if (call->context->counts != NULL) call->context->counts->wait_seconds += mt_context_clock() - begin;
+  return status;
+}
+
+static int64_t most_rows(const mt_context *context) {
+  int64_t most = 0;
+  for (int32_t set = 0; set < context->rings; set++) {
+    const int64_t rows = mt_context_set_rows(context, set);
+    most = rows > most ? rows : most;
+  }
+  return most;
+}
+
+/* Most keys that a set can hold of one segment, or that all of its segments can have. */
+static int32_t longest(const mt_context *context, int64_t most) {
+  int32_t length = 0;
+  for (int32_t s = 0; s < context->segments; s++) {
+    const int32_t tokens = context->segment_begin[s + 1] - context->segment_begin[s];
+    length = tokens > length ? tokens : length;
+  }
+  return length < most ? length : (int32_t)most;
+}
+
+/* Sizes; and with `scratch`, or NULL to count, where everything lies. Returns the floats of scratch. */
+static size_t lay_out(const mt_context_attention *attention, float *scratch, mt_context_call *call) {
+  const mt_context *context = attention->context;
+  const int64_t dim = attention->head_dim, most = most_rows(context), segments = context->segments;
+  const int32_t ulysses = context->ulysses;
+  *call = (mt_context_call){.attention = attention,
+                            .context = context,
+                            .set = context->index / ulysses,
+                            .place = context->index % ulysses,
+                            .heads = attention->heads / ulysses,
+                            .kv_heads = attention->kv_heads > ulysses ? attention->kv_heads / ulysses : 1};
+  call->width = (call->heads + 2 * (int64_t)call->kv_heads) * dim;
+  call->kv_width = 2 * call->kv_heads * dim;
+  call->own_width = (attention->heads + 2 * (int64_t)attention->kv_heads) * dim;
+  call->own_rows = mt_context_tokens(context, context->index);
+  call->rows = mt_context_set_rows(context, call->set);
+  const int64_t set_rows = ulysses > 1 ? call->rows : 0;
+  const int64_t sent_rows =
+      ulysses > 1 ? (call->own_rows * ulysses > call->rows ? call->own_rows * ulysses : call->rows) : 0;
+  const int64_t chunk_floats = (int64_t)((sizeof(mt_set_chunk) + sizeof(float) - 1) / sizeof(float));
+  mt_cutter cutter = {.data = scratch};
+  call->chunks = (void *)mt_cut(&cutter, context->chunk_begin[mt_context_degree(context)], chunk_floats);
+  call->query_begin = (void *)mt_cut(&cutter, 1, segments + 1);
+  call->key_begin = (void *)mt_cut(&cutter, 1, segments + 1);
+  call->visible = (void *)mt_cut(&cutter, 1, call->rows);
+  for (int i = 0; i < 2; i++) call->block[i] = mt_cut(&cutter, most, call->kv_width);
+  call->part = mt_cut(&cutter, call->rows, call->heads * dim);
+  call->part_log_sum = mt_cut(&cutter, call->heads, call->rows);
+  for (int i = 0; i < 3; i++) call->block_gradient[i] = mt_cut(&cutter, most, call->kv_width);
+  call->set_gradient = mt_cut(&cutter, set_rows, call->width);
+  call->set_output_gradient = mt_cut(&cutter, set_rows, call->heads * dim);
+  call->leaving = mt_cut(&cutter, sent_rows, call->width);
+  call->arriving = mt_cut(&cutter, sent_rows, call->width);
+  call->kernel = mt_cut(
+      &cutter, 1, (int64_t)attention->backend->attention_scratch(attention->head_dim, longest(context, most)));
+  return cutter.used;
+}
+
+/* What forward keeps: (q, k, v) and output of the set if that is not what the caller has, and log_sum. */
+typedef struct kept {
+  float *qkv;     /* (N, width) */
+  float *output;  /* (N, heads * head_dim) */
+  float *log_sum; /* (heads, N) */
+} kept;
+
+static size_t cut_kept(const mt_context_call *call, float *data, kept *saved) {
+  const int64_t rows = call->context->ulysses > 1 ? call->rows : 0;
+  mt_cutter cutter = {.data = data};
+  saved->qkv = mt_cut(&cutter, rows, call->width);
+  saved->output = mt_cut(&cutter, rows, (int64_t)call->heads * call->attention->head_dim);
+  saved->log_sum = mt_cut(&cutter, call->heads, call->rows);
+  return cutter.used;
+}
+
+size_t mt_context_attention_saved(const mt_context_attention *attention) {
+  mt_context_call call;
+  kept saved;
+  lay_out(attention, NULL, &call);
+  return cut_kept(&call, NULL, &saved);
+}
+
+size_t mt_context_attention_scratch(const mt_context_attention *attention) {
+  mt_context_call call;
+  return lay_out(attention, NULL, &call);
+}
+
+static int compare_chunks(const void *a, const void *b) {
+  const int32_t left = ((const mt_set_chunk *)a)->chunk.begin, right = ((const mt_set_chunk *)b)->chunk.begin;
+  return (left > right) - (left < right);
+}
+
+/* The sets' rows: each set's chunks sorted by token, with their rows. */
+static void sort_sets(const mt_context_call *call) {
+  const mt_context *context = call->context;
+  for (int32_t set = 0; set < context->rings; set++) {
+    const int32_t first = context->chunk_begin[set * context->ulysses];
+    const int32_t end = context->chunk_begin[(set + 1) * context->ulysses];
+    for (int32_t place = 0; place < context->ulysses; place++) {
+      const int32_t member = set * context->ulysses + place;
+      int32_t row = 0;
+      for (int32_t c = context->chunk_begin[member]; c < context->chunk_begin[member + 1]; c++) {
+        call->chunks[c] = (mt_set_chunk){.chunk = context->chunks[c], .member = place, .member_row = row};
+        row += context->chunks[c].end - context->chunks[c].begin;
+      }
+    }
+    qsort(call->chunks + first, (size_t)(end - first), sizeof *call->chunks, compare_chunks);
+    int32_t row = 0;
+    for (int32_t c = first; c < end; c++) {
+      call->chunks[c].row = row;
+      row += call->chunks[c].chunk.end - call->chunks[c].chunk.begin;
+    }
+  }
+}
+
+static motet_status open_call(const mt_context_attention *attention, float *scratch, motet_error *error,
+                              mt_context_call *call) {
+  MT_TRY(mt_context_check_heads(attention->context->ulysses, attention->heads, attention->kv_heads, error));
+  lay_out(attention, scratch, call);
+  call->error = error;
+  sort_sets(call);
+  return MOTET_OK;
+}
+
+motet_status mt_context_attention_forward(const mt_context_attention *attention, const float *qkv, float *saved,
+                                          float *scratch, float *output, motet_error *error) {
+  mt_context_call call;
+  kept keep;
+  MT_TRY(open_call(attention, scratch, error, &call));
+  cut_kept(&call, saved, &keep);
+  if (attention->context->ulysses == 1) return mt_ring_forward(&call, qkv, output, keep.log_sum);
+  int64_t sent = 0;
+  MT_TRY(mt_ulysses_gather_qkv(&call, qkv, keep.qkv, &sent));
+  MT_TRY(mt_ring_forward(&call, keep.qkv, keep.output, keep.log_sum));
+  MT_TRY(mt_ulysses_scatter(&call, keep.output, output, &sent));
+  if (attention->context->counts != NULL) attention->context->counts->ulysses_forward += sent;
+  return MOTET_OK;
+}
+
+motet_status mt_context_attention_backward(const mt_context_attention *attention, const float *qkv,
+                                           const float *output, const float *output_gradient, float *saved,
+                                           float *scratch, float *qkv_gradient, motet_error *error) {
+  mt_context_call call;
+  kept keep;
+  MT_TRY(open_call(attention, scratch, error, &call));
+  cut_kept(&call, saved, &keep);
+  if (attention->context->ulysses == 1)
+    return mt_ring_backward(&call, qkv, output, output_gradient, keep.log_sum, qkv_gradient);
+  int64_t sent = 0;
+  MT_TRY(mt_ulysses_gather(&call, output_gradient, call.set_output_gradient, &sent));
+  MT_TRY(mt_ring_backward(&call, keep.qkv, keep.output, call.set_output_gradient, keep.log_sum, call.set_gradient));
+  MT_TRY(mt_ulysses_scatter_qkv(&call, call.set_gradient, qkv_gradient, &sent));
+  if (attention->context->counts != NULL) attention->context->counts->ulysses_backward += sent;
+  return MOTET_OK;
+}
