@@ -18,6 +18,9 @@ typedef struct mt_network_memory {
   size_t bytes;
 } mt_network_memory;
 
+/* Two sums a gradient, see exact.c. */
+typedef struct mt_exact mt_exact;
+
 struct mt_network {
   mt_internvl config;
   const mt_tensor_backend *backend;
@@ -30,6 +33,7 @@ struct mt_network {
   mt_parameter *parameters;
   float **first, **second; /* [parameter_count] moments, NULL where frozen */
   mt_network_memory values, gradients, moments;
+  mt_exact *exact; /* NULL: gradients are added as they come */
 };
 
 #endif

@@ -1,5 +1,5 @@
 #include "base/random.h"
-#include "nn/internal.h"
+#include "nn/exact.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +157,7 @@ fail:
 
 void mt_network_destroy(mt_network *network) {
   if (network == NULL) return;
+  mt_exact_free(network->exact);
   mt_memory_unmap(network->values.data, network->values.bytes);
   mt_memory_unmap(network->gradients.data, network->gradients.bytes);
   mt_memory_unmap(network->moments.data, network->moments.bytes);
@@ -212,4 +213,5 @@ void mt_network_initialize(mt_network *network, uint64_t seed) {
 
 void mt_network_zero_gradients(mt_network *network) {
   if (network->gradients.bytes > 0) memset(network->gradients.data, 0, network->gradients.bytes);
+  if (network->exact != NULL) mt_exact_zero(network->exact);
 }

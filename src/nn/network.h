@@ -95,6 +95,22 @@ motet_status mt_network_adamw(mt_network *network, const mt_adamw *options, int6
  * make the gradient's norm; count a tied weight once. */
 double mt_network_gradient_square_sum(const mt_network *network, int32_t index);
 
+/**
+ * From now on gradients are summed exactly: what each microbatch adds to a weight's gradient is cut to multiples of
+ * 2^-58 and added without any rounding, so that the sum does not depend on the order, nor on which ranks added
+ * what. Costs 16 bytes a trainable parameter. A gradient of one microbatch beyond 2^30 / @p addends makes the sum
+ * NaN.
+ * @param addends microbatches of a step over all ranks, 2^17 at most
+ */
+motet_status mt_network_sum_exactly(mt_network *network, int64_t addends, motet_error *error);
+bool mt_network_sums_exactly(const mt_network *network);
+
+/** The exact sums of a trainable parameter, [count] each: sums of these over ranks are exact in doubles. */
+void mt_network_exact_sums(mt_network *network, int32_t index, double **high, double **low);
+
+/** Rounds the exact sums, once each, to the gradients that norm and optimizer read. */
+void mt_network_round_sums(mt_network *network);
+
 /** First and second moments of a trainable parameter, for checkpoints: [count] floats each. */
 void mt_network_moments(mt_network *network, int32_t index, float **first, float **second);
 

@@ -1,6 +1,6 @@
 /* Forward and backward over a run of layers. */
 #include "nn/context.h"
-#include "nn/internal.h"
+#include "nn/exact.h"
 
 #include <string.h>
 
@@ -217,7 +217,9 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
     /* The lowest layer's goes to the caller, if it was asked for. */
     call.input_gradient = layer == first_trainable ? input_gradient : between[layer % 2];
     workspace->used = mark;
+    mt_exact_begin(network, layer);
     motet_status status = kind_of(config, layer)->backward(&call);
+    mt_exact_end(network, layer);
     if (status != MOTET_OK) return mt_error_context(error, status, "backward of layer %d", layer);
     arriving = call.input_gradient;
   }

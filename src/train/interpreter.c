@@ -53,6 +53,7 @@ void mt_interpreter_destroy(mt_interpreter *interpreter) {
   mt_pool_destroy(interpreter->pool);
   mt_arena_destroy(interpreter->tables);
   free(interpreter->carried);
+  free(interpreter->digests);
   free(interpreter->staging);
   free(interpreter->start);
   free(interpreter->finish);
@@ -125,6 +126,7 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
   status = mt_interpreter_carry(interpreter, error);
   *result = (mt_step_result){.gradient_norm = interpreter->gradient_norm,
                              .optimizer_wait = interpreter->optimizer_wait,
+                             .weights_digest = interpreter->weights_digest,
                              .peak_bytes = mt_pool_peak(interpreter->pool),
                              .start = interpreter->start,
                              .finish = interpreter->finish};

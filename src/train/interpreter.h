@@ -43,10 +43,11 @@ typedef struct mt_step {
 } mt_step;
 
 typedef struct mt_step_result {
-  double gradient_norm;  /* of all gradients, before clipping; 0 on ranks without OPTIM */
-  double optimizer_wait; /* seconds of OPTIM in which the rank waited for the others\' part of the norm */
-  int64_t peak_bytes;    /* most bytes of activations, gradients of activations and saved values at once */
-  const double *start;   /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
+  double gradient_norm;    /* of all gradients, before clipping; 0 on ranks without OPTIM */
+  double optimizer_wait;   /* seconds of OPTIM in which the rank waited for the others\' part of the norm */
+  uint64_t weights_digest; /* of all weights behind the step, the same on every rank and under every layout */
+  int64_t peak_bytes;      /* most bytes of activations, gradients of activations and saved values at once */
+  const double *start;     /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
   const double *finish;
 } mt_step_result;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_FLOATS = 4 << 20 }; /* small gradients are reduced together, up to this many */
+enum { STAGING_BYTES = 8 << 20 }; /* arrays up to this size are reduced together, as many as fit twice of it */
 
 static int32_t tag_of(const motet_instruction *instruction) {
   return MT_TAG_TRANSFER + instruction->buffer % MT_TAG_TRANSFERS;
@@ -58,8 +58,7 @@ static mt_rank_group group_of(const mt_interpreter *interpreter, int32_t group) 
                          .ranks = program->group_ranks + program->groups[group].first};
 }
 
-/** Whether the parameter is the weight that the program's tie shares: the tie's own reduction adds it up. */
-static bool is_tied(const mt_interpreter *interpreter, const mt_parameter *parameter) {
+bool mt_interpreter_is_tied(const mt_interpreter *interpreter, const mt_parameter *parameter) {
   if (interpreter->program->tie_count == 0 || parameter->dims != 2) return false;
   const mt_internvl *config = interpreter->options.config;
   int32_t block;
@@ -69,71 +68,108 @@ static bool is_tied(const mt_interpreter *interpreter, const mt_parameter *param
 
 static bool belongs(const mt_interpreter *interpreter, const motet_buffer *buffer, const mt_parameter *parameter) {
   if (parameter->gradient == NULL) return false;
-  bool tied = is_tied(interpreter, parameter);
+  bool tied = mt_interpreter_is_tied(interpreter, parameter);
   if (buffer->kind == MOTET_BUFFER_TIED_GRADIENT) return tied;
   const motet_program_stage *stage = &interpreter->program->stages[buffer->stage];
   return !tied && parameter->layer >= stage->layer_begin && parameter->layer < stage->layer_end;
 }
 
-/** Reduces gradients in runs that fit the staging buffer; larger ones in place. */
-typedef struct reduction {
-  mt_interpreter *interpreter;
-  mt_rank_group group;
-  int32_t first, end; /* parameters that wait in the staging buffer */
-  size_t staged;      /* floats */
-} reduction;
+/** One array of a parameter that a reduction adds up. */
+typedef struct addend {
+  void *data;
+  size_t bytes;
+} addend;
 
-static motet_status reduce(reduction *this, float *values, size_t count, motet_error *error) {
-  mt_interpreter *interpreter = this->interpreter;
-  return mt_all_reduce_floats(interpreter->options.transport, &this->group, values, count, &interpreter->scratch,
-                              error);
+/** Its gradient, or the two exact sums that stand for it. */
+static int addends_of(const mt_interpreter *interpreter, int32_t index, addend arrays[2]) {
+  mt_network *network = interpreter->options.network;
+  const mt_parameter *parameter = mt_network_parameter(network, index);
+  size_t count = (size_t)parameter->count;
+  if (!mt_network_sums_exactly(network)) {
+    arrays[0] = (addend){parameter->gradient, count * sizeof(float)};
+    return 1;
+  }
+  double *high, *low;
+  mt_network_exact_sums(network, index, &high, &low);
+  arrays[0] = (addend){high, count * sizeof *high};
+  arrays[1] = (addend){low, count * sizeof *low};
+  return 2;
 }
 
-static motet_status flush(reduction *this, const motet_buffer *buffer, motet_error *error) {
+/** Reduces arrays in runs that fit the staging buffer; larger ones in place. */
+typedef struct reduction {
+  mt_interpreter *interpreter;
+  const motet_buffer *buffer;
+  mt_rank_group group;
+  int32_t first, end; /* parameters that wait in the staging buffer */
+  size_t staged;      /* bytes */
+} reduction;
+
+static motet_status reduce(reduction *this, void *values, size_t bytes, motet_error *error) {
+  mt_interpreter *interpreter = this->interpreter;
+  mt_transport *transport = interpreter->options.transport;
+  if (mt_network_sums_exactly(interpreter->options.network))
+    return mt_all_reduce_doubles(transport, &this->group, values, bytes / sizeof(double), &interpreter->scratch,
+                                 error);
+  return mt_all_reduce_floats(transport, &this->group, values, bytes / sizeof(float), &interpreter->scratch, error);
+}
+
+static motet_status flush(reduction *this, motet_error *error) {
   mt_interpreter *interpreter = this->interpreter;
   if (this->staged == 0) return MOTET_OK;
   motet_status status = reduce(this, interpreter->staging, this->staged, error);
   size_t at = 0;
   for (int32_t i = this->first; i < this->end && status == MOTET_OK; i++) {
-    mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
-    if (!belongs(interpreter, buffer, parameter) || parameter->count > STAGING_FLOATS) continue;
-    memcpy(parameter->gradient, interpreter->staging + at, (size_t)parameter->count * sizeof(float));
-    at += (size_t)parameter->count;
+    if (!belongs(interpreter, this->buffer, mt_network_parameter(interpreter->options.network, i))) continue;
+    addend arrays[2];
+    int count = addends_of(interpreter, i, arrays);
+    for (int k = 0; k < count && arrays[k].bytes <= STAGING_BYTES; k++) {
+      memcpy(arrays[k].data, interpreter->staging + at, arrays[k].bytes);
+      at += arrays[k].bytes;
+    }
   }
   this->first = this->end;
   this->staged = 0;
   return status;
 }
 
+static motet_status add_parameter(reduction *this, int32_t index, motet_error *error) {
+  addend arrays[2];
+  int count = addends_of(this->interpreter, index, arrays);
+  motet_status status = MOTET_OK;
+  if (arrays[0].bytes > STAGING_BYTES) {
+    for (int k = 0; k < count && status == MOTET_OK; k++)
+      status = reduce(this, arrays[k].data, arrays[k].bytes, error);
+    return status;
+  }
+  if (this->staged + (size_t)count * arrays[0].bytes > 2 * (size_t)STAGING_BYTES) status = flush(this, error);
+  if (status != MOTET_OK) return status;
+  for (int k = 0; k < count; k++) {
+    memcpy(this->interpreter->staging + this->staged, arrays[k].data, arrays[k].bytes);
+    this->staged += arrays[k].bytes;
+  }
+  return MOTET_OK;
+}
+
 motet_status mt_interpreter_all_reduce(mt_interpreter *interpreter, const motet_instruction *instruction,
                                        motet_error *error) {
-  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
-  reduction this = {.interpreter = interpreter, .group = group_of(interpreter, instruction->peer)};
+  reduction this = {.interpreter = interpreter,
+                    .buffer = &interpreter->program->buffers[instruction->buffer],
+                    .group = group_of(interpreter, instruction->peer)};
   if (this.group.count < 2) return MOTET_OK;
-  if (interpreter->staging == NULL) interpreter->staging = malloc(STAGING_FLOATS * sizeof(float));
-  if (interpreter->staging == NULL) return mt_error_memory(error, STAGING_FLOATS * sizeof(float), "a reduction");
+  if (interpreter->staging == NULL) interpreter->staging = malloc(2 * (size_t)STAGING_BYTES);
+  if (interpreter->staging == NULL) return mt_error_memory(error, 2 * (size_t)STAGING_BYTES, "a reduction");
   motet_status status = MOTET_OK;
   int32_t count = mt_network_parameter_count(interpreter->options.network);
   for (int32_t i = 0; i < count && status == MOTET_OK; i++) {
-    mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
-    if (belongs(interpreter, buffer, parameter)) {
-      size_t floats = (size_t)parameter->count;
-      if (floats > STAGING_FLOATS) {
-        status = reduce(&this, parameter->gradient, floats, error);
-      } else {
-        if (this.staged + floats > STAGING_FLOATS) status = flush(&this, buffer, error);
-        if (status != MOTET_OK) break;
-        memcpy(interpreter->staging + this.staged, parameter->gradient, floats * sizeof(float));
-        this.staged += floats;
-      }
-    }
+    if (belongs(interpreter, this.buffer, mt_network_parameter(interpreter->options.network, i)))
+      status = add_parameter(&this, i, error);
     this.end = i + 1;
   }
-  return status == MOTET_OK ? flush(&this, buffer, error) : status;
+  return status == MOTET_OK ? flush(&this, error) : status;
 }
 
-/** The first rank that holds the layer answers for it in sums over all layers. */
-static bool answers_for(const mt_interpreter *interpreter, int32_t layer) {
+bool mt_interpreter_answers_for(const mt_interpreter *interpreter, int32_t layer) {
   const motet_program *program = interpreter->program;
   for (int32_t s = 0; s < program->stage_count; s++) {
     if (layer < program->stages[s].layer_begin || layer >= program->stages[s].layer_end) continue;
@@ -153,9 +189,9 @@ static motet_status gradient_norm(mt_interpreter *interpreter, motet_error *erro
   int32_t count = mt_network_parameter_count(interpreter->options.network);
   for (int32_t i = 0; i < count; i++) {
     const mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);
-    if (parameter->gradient == NULL || !answers_for(interpreter, parameter->layer)) continue;
+    if (parameter->gradient == NULL || !mt_interpreter_answers_for(interpreter, parameter->layer)) continue;
     /* The head's copy of a tied weight has the same gradient as the embedding by now: it counts once. */
-    if (!is_tied(interpreter, parameter) || parameter->layer + 1 < layers)
+    if (!mt_interpreter_is_tied(interpreter, parameter) || parameter->layer + 1 < layers)
       squares[parameter->layer] += mt_network_gradient_square_sum(interpreter->options.network, i);
   }
   /* Its number is beyond the program's groups: same members, other messages. */
@@ -177,6 +213,7 @@ motet_status mt_interpreter_optimize(mt_interpreter *interpreter, const motet_in
   (void)instruction;
   const mt_step *step = interpreter->step;
   double norm;
+  if (mt_network_sums_exactly(interpreter->options.network)) mt_network_round_sums(interpreter->options.network);
   motet_status status = gradient_norm(interpreter, error, &norm);
   if (status != MOTET_OK) return status;
   if (!isfinite(norm))
@@ -192,7 +229,20 @@ motet_status mt_interpreter_optimize(mt_interpreter *interpreter, const motet_in
 
 motet_status mt_interpreter_end(mt_interpreter *interpreter, const motet_instruction *instruction,
                                 motet_error *error) {
+  const mt_step *step = interpreter->step;
   mt_rank_group group = group_of(interpreter, instruction->peer);
-  return mt_all_reduce_doubles(interpreter->options.transport, &group, interpreter->step->sums,
-                               (size_t)interpreter->step->sum_count, &interpreter->scratch, error);
+  if (step->aside)
+    return mt_all_reduce_doubles(interpreter->options.transport, &group, step->sums, (size_t)step->sum_count,
+                                 &interpreter->scratch, error);
+  /* The digests travel with the step's sums. */
+  size_t own = (size_t)step->sum_count, all = own + mt_interpreter_digest_count(interpreter);
+  double *sums = MT_ARENA_NEW(interpreter->tables, double, all);
+  if (sums == NULL) return mt_error_memory(error, all * sizeof *sums, "the step's sums");
+  memcpy(sums, step->sums, own * sizeof *sums);
+  motet_status status = mt_interpreter_digest_tell(interpreter, error, sums + own);
+  if (status == MOTET_OK)
+    status = mt_all_reduce_doubles(interpreter->options.transport, &group, sums, all, &interpreter->scratch, error);
+  if (status != MOTET_OK) return status;
+  memcpy(step->sums, sums, own * sizeof *sums);
+  return mt_interpreter_digest_check(interpreter, sums + own, error);
 }

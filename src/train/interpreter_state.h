@@ -40,7 +40,7 @@ struct mt_interpreter {
   int32_t rank;
   mt_pool *pool;
   mt_collective_scratch scratch;
-  float *staging; /* gradients on their way through a reduction */
+  char *staging; /* gradients on their way through a reduction */
 
   /* Of the step that runs. */
   const mt_step *step;
@@ -62,6 +62,13 @@ struct mt_interpreter {
   int32_t optimizer_count; /* ranks with an OPTIM */
   int32_t *optimizer_ranks;
   double gradient_norm, optimizer_wait;
+
+  /* Of the weights as the last step left them. */
+  struct mt_weight_digest {
+    bool known; /* frozen layers keep theirs */
+    uint64_t value;
+  } * digests; /* [layers + 1] by layer, then the tied matrix alone */
+  uint64_t weights_digest;
 
   /* Features that the last step computed for this one. */
   int32_t carried_count;
@@ -85,6 +92,19 @@ static inline mt_input *mt_interpreter_input(mt_interpreter *interpreter, bool n
 
 /** Whether the stage computes for the microbatch: a module of it has data and is not cached. */
 bool mt_interpreter_active(const mt_interpreter *interpreter, int32_t stage, int32_t microbatch);
+
+/** Whether the parameter is the weight that the program's tie shares: the tie's own reduction adds it up. */
+bool mt_interpreter_is_tied(const mt_interpreter *interpreter, const mt_parameter *parameter);
+
+/** The first rank that holds the layer answers for it in sums over all layers. */
+bool mt_interpreter_answers_for(const mt_interpreter *interpreter, int32_t layer);
+
+/** Doubles in which the digests of all weights go round in a sum over all ranks. */
+size_t mt_interpreter_digest_count(const mt_interpreter *interpreter);
+/** Writes this rank's part of the sum. */
+motet_status mt_interpreter_digest_tell(mt_interpreter *interpreter, motet_error *error, double *sums);
+/** Reads the sum: this rank's weights must be those of the ranks that answer for them. */
+motet_status mt_interpreter_digest_check(mt_interpreter *interpreter, const double *sums, motet_error *error);
 
 /** One use of the value less; at the last one its buffer goes back to the pool. */
 void mt_interpreter_release(mt_interpreter *interpreter, mt_value *value);

@@ -30,6 +30,8 @@ typedef struct mt_job_numbers {
 } mt_job_numbers;
 
 typedef enum mt_job_init { MT_JOB_INIT_PRETRAINED, MT_JOB_INIT_RANDOM } mt_job_init;
+/** Which bits are equal: of the same plan, or of any plan over the same microbatches. */
+typedef enum mt_job_deterministic { MT_JOB_DETERMINISTIC_RUN, MT_JOB_DETERMINISTIC_EXACT } mt_job_deterministic;
 typedef enum mt_job_decay { MT_JOB_DECAY_NONE, MT_JOB_DECAY_LINEAR, MT_JOB_DECAY_COSINE } mt_job_decay;
 
 /** A job as it takes effect. Texts that were not given are NULL. */
@@ -40,7 +42,7 @@ typedef struct mt_job {
   mt_job_texts trainable;
   const char *schedule;
   const char *profile;
-  int64_t deterministic; /* 0: run to run */
+  int64_t deterministic; /* mt_job_deterministic */
   const char *output_dir;
   struct {
     const char *train, *eval, *images_root, *tokenizer, *system_prompt;

@@ -25,7 +25,8 @@ const mt_job_key mt_job_keys[] = {
      "modules that are trained; the others are frozen"},
     TEXT("schedule", schedule, false, "<vision+projector: transpose, llm: 1f1b>", "schedule of the step"),
     TEXT("profile", profile, false, NULL, "measured costs from `motet profile`; without it: from FLOPs"),
-    CHOICE("deterministic", deterministic, "run", "run", "`run`: the same plan gives the same bits"),
+    CHOICE("deterministic", deterministic, "run|exact", "run",
+           "`run`: the same plan gives the same bits; `exact`: any plan over the same microbatches does"),
     TEXT("output_dir", output_dir, true, NULL, "directory of metrics, timelines and checkpoints"),
 
     TEXT("data.train", data.train, true, NULL, "JSON lines of conversations to train on"),

@@ -57,10 +57,10 @@ static void tell(const mt_trainer *trainer, const mt_metrics_step *step) {
     double whole = step->measure->makespan * trainer->transport->ranks;
     mt_trainer_say(trainer,
                    "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.3f  %.0f tokens/s  %.3f s  "
-                   "idle %.0f%%",
+                   "idle %.0f%%  weights %016" PRIx64,
                    done, steps, step->loss, step->learning_rate, step->measure->gradient_norm,
                    (double)step->tokens / step->step_seconds, step->step_seconds,
-                   whole > 0 ? 100 * (1 - step->measure->busy / whole) : 0.0);
+                   whole > 0 ? 100 * (1 - step->measure->busy / whole) : 0.0, step->weights_digest);
   }
   const mt_train_listener *listener = &trainer->options->listener;
   if (trainer->transport->rank == 0 && listener->progress != NULL)
@@ -90,6 +90,7 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
       .learning_rate = learning_rate(job, number),
       .step_seconds = seen->step_seconds,
       .tokens = seen->tokens,
+      .weights_digest = result->weights_digest,
       .mfu = peak > 0 ? operations / (peak * trainer->transport->ranks * measure.makespan) : NAN,
       .measure = &measure,
       .plan = &planned->plan,

@@ -132,7 +132,9 @@ static void print_metrics(const mt_metrics_step *step, mt_text *text) {
   add_number(text, "idle_share", whole > 0 ? 1 - measure->busy / whole : NAN);
   mt_text_append(text, ", \"memory_bytes\": %" PRId64 ", \"activation_bytes\": %" PRId64, measure->resident_bytes,
                  measure->activation_bytes);
-  mt_text_append(text, ", \"digest\": \"%s\"}\n", digest);
+  mt_text_append(text, ", \"digest\": \"%s\"", digest);
+  mt_digest_print(step->weights_digest, digest);
+  mt_text_append(text, ", \"weights_digest\": \"%s\"}\n", digest);
 }
 
 /** What `motet compare` reads: measured beside simulated, whole, by rank and by kind. */

@@ -11,7 +11,8 @@ typedef struct mt_metrics_step {
   int64_t step; /* from 1 */
   double loss, learning_rate, step_seconds;
   int64_t tokens;
-  double mfu; /* NAN: not known */
+  uint64_t weights_digest; /* behind the step */
+  double mfu;              /* NAN: not known */
   const mt_step_measure *measure;
   const mt_plan *plan;
 } mt_metrics_step;

@@ -181,11 +181,12 @@ static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_
   return MOTET_OK;
 }
 
-/** Weights, and for what trains a gradient and two moments, all float32. */
-enum { WEIGHT_BYTES = 4, STATE_BYTES = 16 };
+/** Weights, and for what trains a gradient and two moments, all float32; exact sums are two doubles a gradient. */
+enum { WEIGHT_BYTES = 4, STATE_BYTES = 16, EXACT_BYTES = 16 };
 
 static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes *sizes) {
   const mt_internvl *config = &this->planner->config;
+  bool exact = this->planner->options.exact;
   int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
   int64_t cells = (int64_t)stages * microbatches;
   int64_t *held = MT_ARENA_NEW(this->arena, int64_t, stages), *weights = MT_ARENA_NEW(this->arena, int64_t, stages);
@@ -196,8 +197,8 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
   for (int32_t s = 0; s < stages; s++) {
     const mt_stage *stage = &this->derivation->stages[s];
     int64_t all = stage_parameters(this, stage, false), trained = stage_parameters(this, stage, true);
-    held[s] = (all - trained) * WEIGHT_BYTES + trained * STATE_BYTES;
-    weights[s] = trained * WEIGHT_BYTES;
+    held[s] = (all - trained) * WEIGHT_BYTES + trained * (exact ? STATE_BYTES + EXACT_BYTES : STATE_BYTES);
+    weights[s] = trained * (exact ? EXACT_BYTES : WEIGHT_BYTES);
     for (int32_t m = 0; m < microbatches; m++) {
       int64_t rows = 0, columns = 0;
       if (stage->layer_end > 0)
@@ -215,7 +216,8 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
       .weight_bytes = weights,
       .saved_bytes = {.values = saved, .stage_stride = microbatches, .microbatch_stride = 1},
       .output_bytes = {.values = outputs, .stage_stride = microbatches, .microbatch_stride = 1},
-      .tied_bytes = (int64_t)config->decoder.vocabulary * config->decoder.hidden * (int64_t)sizeof(float),
+      .tied_bytes =
+          (int64_t)config->decoder.vocabulary * config->decoder.hidden * (exact ? EXACT_BYTES : WEIGHT_BYTES),
       .tokens = tokens,
   };
   return MOTET_OK;

@@ -18,6 +18,7 @@ typedef struct mt_planner_options {
   const int64_t *split; /* layers of each stage of the sharded regions, or NULL */
   int32_t split_count;
   mt_layer_costs costs;
+  bool exact;            /* gradients are summed exactly: two doubles each, also on their way */
   double search_seconds; /* effort a step of the order's search; 0: greedy alone. By counted work, not by a clock */
 } mt_planner_options;
 

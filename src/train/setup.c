@@ -55,6 +55,7 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .microbatches = (int32_t)job->train.microbatches,
                                 .split = job->parallel.split.values,
                                 .split_count = job->parallel.split.count,
+                                .exact = job->deterministic == MT_JOB_DETERMINISTIC_EXACT,
                                 .search_seconds = job->train.search_seconds};
   motet_status status = read_trainable(job, error, options.trainable);
   if (status != MOTET_OK) return status;

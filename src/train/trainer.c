@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include "tensor/threads.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -84,6 +86,10 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   mt_planner_held(setup->planner, trainer->transport->rank, held);
   mt_planner_trainable(setup->planner, trainable);
   motet_status status = mt_network_create(&setup->config, held, trainable, error, &trainer->network);
+  if (status == MOTET_OK && trainer->job->deterministic == MT_JOB_DETERMINISTIC_EXACT) {
+    mt_threads_set(1); /* with more, products cut their sums by the number of threads */
+    status = mt_network_sum_exactly(trainer->network, setup->rows, error);
+  }
   if (status != MOTET_OK) return status;
   mt_board *board = trainer->options->board;
   mt_interpreter_options options = {
@@ -122,8 +128,10 @@ static motet_status choose_checkpoint(mt_trainer *trainer, motet_error *error, c
 static motet_status check_state(const mt_trainer *trainer, const mt_checkpoint_state *state, const char *path,
                                 motet_error *error) {
   const mt_job *job = trainer->job;
-  const char *key = state->seed != job->train.seed                                  ? "train.seed"
-                    : state->global_batch != job->train.global_batch                ? "train.global_batch"
+  const char *key = state->seed != job->train.seed                   ? "train.seed"
+                    : state->global_batch != job->train.global_batch ? "train.global_batch"
+                    : job->deterministic == MT_JOB_DETERMINISTIC_EXACT && state->rows != trainer->setup.rows
+                        ? "train.microbatches times parallel.data"
                     : state->data_digest != mt_dataset_digest(trainer->setup.train) ? "data.train"
                                                                                     : NULL;
   if (key == NULL) return MOTET_OK;

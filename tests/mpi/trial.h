@@ -11,7 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIAL_MICROBATCHES = 8, TRIAL_STEPS = 3, TRIAL_TOKENS_MAX = 64, TRIAL_PARAMETERS_MAX = 512 };
+#ifndef TRIAL_ALL_MICROBATCHES
+#define TRIAL_ALL_MICROBATCHES 8
+#endif
+enum {
+  TRIAL_MICROBATCHES = TRIAL_ALL_MICROBATCHES,
+  TRIAL_STEPS = 3,
+  TRIAL_TOKENS_MAX = 64,
+  TRIAL_PARAMETERS_MAX = 512
+};
 
 typedef struct trial_microbatch {
   mt_batch shape;
@@ -84,11 +92,14 @@ typedef struct trial {
   const char *schedule;
   int32_t pipeline, replicas;
   bool trainable[3];
+  bool exact;
+  int32_t spoiled_rank; /* > 0: a weight of this rank changes by itself in front of step 2 */
 } trial;
 
 typedef struct trial_result {
   mt_network *network;
   double losses[TRIAL_STEPS][TRIAL_MICROBATCHES], norms[TRIAL_STEPS];
+  uint64_t digests[TRIAL_STEPS];      /* of the weights */
   double first_moments;               /* norm of AdamW's first moments after one step, of what this rank holds */
   int64_t peak_bytes, forecast_bytes; /* activations of the last step */
 } trial_result;
@@ -113,6 +124,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                                 .pipeline = what->pipeline,
                                 .replicas = what->replicas,
                                 .microbatches = TRIAL_MICROBATCHES / what->replicas,
+                                .exact = what->exact,
                                 .search_seconds = 0.005};
   memcpy(options.trainable, what->trainable, sizeof options.trainable);
   mt_layer_costs_from_operations(data->config, &options.costs);
@@ -128,6 +140,8 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
   status = mt_network_create(data->config, held, trains, error, &result->network);
   if (status != MOTET_OK) goto done;
   mt_network_initialize(result->network, 7);
+  if (what->exact) status = mt_network_sum_exactly(result->network, TRIAL_MICROBATCHES, error);
+  if (status != MOTET_OK) goto done;
   status = mt_interpreter_create(
       &(mt_interpreter_options){.config = data->config, .network = result->network, .transport = transport}, error,
       &interpreter);
@@ -145,6 +159,8 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                              carried_count, arena, error, &plan);
     if (status != MOTET_OK) break;
     mt_network_zero_gradients(result->network);
+    if (step == 1 && what->spoiled_rank > 0 && transport->rank == what->spoiled_rank)
+      mt_network_parameter(result->network, 0)->value[0] += 0.5F;
     mt_step_result measured;
     mt_step this = {.program = plan.program,
                     .source = &source,
@@ -156,6 +172,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
     status = mt_interpreter_run(interpreter, &this, error, &measured);
     if (status == MOTET_OK) {
       result->norms[step] = measured.gradient_norm;
+      result->digests[step] = measured.weights_digest;
       if (step == 0) result->first_moments = trial_first_moments(result->network);
       result->peak_bytes = measured.peak_bytes;
       if (plan.verification.memory != NULL)

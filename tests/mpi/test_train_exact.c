@@ -1,0 +1,129 @@
+/* Exact sums: losses, norms and weights have the same bits as those of one rank that computes everything in order,
+ * whatever the schedule, the owners, the pipeline's and the data's width, and what is frozen; and ranks whose
+ * weights come apart are found. */
+#define TRIAL_ALL_MICROBATCHES 12 /* for one, two and three replicas */
+#include "trial.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static mt_transport *transport;
+
+static const char *const schedules[] = {
+    "<vision+projector: inline, llm: 1f1b>",
+    "<vision+projector: transpose(order=prefix), llm: 1f1b>",
+    "<vision+projector: transpose, llm: 1f1b>",
+    "<vision+projector: transpose(owner=round-robin, window=4), llm: gpipe>",
+    "<vision+projector: inline, llm: 1f1b(virtual=2)>",
+    "<vision+projector: transpose, llm: 1f1b(virtual=2)>",
+};
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
+
+static void compare(const trial_result *result, const trial_result *reference, const trial *what) {
+  for (int step = 0; step < TRIAL_STEPS; step++) {
+    /* Ranks without OPTIM know no norm. */
+    bool same = memcmp(result->losses[step], reference->losses[step], sizeof result->losses[step]) == 0 &&
+                (result->norms[step] == 0 || memcmp(&result->norms[step], &reference->norms[step], 8) == 0) &&
+                result->digests[step] == reference->digests[step];
+    if (!same)
+      fail_msg("%s, P %d, D %d, step %d: losses, norm (%.17g, %.17g) or weights (%llx, %llx) have other bits",
+               what->schedule, what->pipeline, what->replicas, step, result->norms[step], reference->norms[step],
+               (unsigned long long)result->digests[step], (unsigned long long)reference->digests[step]);
+    assert_true(result->losses[step][0] > 0);
+  }
+  /* The digest is not the only witness. */
+  for (int32_t i = 0; i < mt_network_parameter_count(result->network); i++) {
+    const mt_parameter *own = mt_network_parameter(result->network, i);
+    const mt_parameter *other = trial_find(reference->network, own->name);
+    assert_memory_equal(own->value, other->value, (size_t)own->count * sizeof(float));
+  }
+}
+
+static void run_all(const mt_internvl *config, const bool trainable[3]) {
+  motet_error error;
+  static trial_data data;
+  trial_data_fill(&data, config, true);
+  trial alone = {.schedule = schedules[0], .pipeline = 1, .replicas = 1, .exact = true};
+  memcpy(alone.trainable, trainable, sizeof alone.trainable);
+  mt_transport *self;
+  trial_result reference;
+  assert_int_equal(mt_transport_self_create(&(mt_transport_options){.ranks = 1}, &error, &self), MOTET_OK);
+  if (trial_run(&alone, &data, self, &error, &reference) != MOTET_OK) fail_msg("alone: %s", error.text);
+  for (int32_t replicas = 1; replicas <= 3; replicas++) {
+    if (transport->ranks % replicas != 0) continue;
+    for (int s = 0; s < SCHEDULES; s++) {
+      trial what = alone;
+      what.schedule = schedules[s];
+      what.pipeline = transport->ranks / replicas;
+      what.replicas = replicas;
+      if (transport->ranks > 4 && s % 3 != 2) continue;
+      trial_result result;
+      if (trial_run(&what, &data, transport, &error, &result) != MOTET_OK)
+        fail_msg("%s, P %d, D %d: %s", what.schedule, what.pipeline, what.replicas, error.text);
+      compare(&result, &reference, &what);
+      mt_network_destroy(result.network);
+    }
+  }
+  mt_network_destroy(reference.network);
+  mt_transport_destroy(self);
+  trial_data_free(&data);
+}
+
+static mt_internvl read_config(void) {
+  mt_internvl config;
+  motet_error error;
+  if (mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config) != MOTET_OK)
+    fail_msg("%s", error.text);
+  config.image_token = 0;
+  return config;
+}
+
+static void test_everything_trains(void **state) {
+  (void)state;
+  mt_internvl config = read_config();
+  run_all(&config, (bool[3]){true, true, true});
+}
+
+static void test_frozen_encoder(void **state) {
+  (void)state;
+  mt_internvl config = read_config();
+  run_all(&config, (bool[3]){false, false, true});
+}
+
+static void test_projector_alone_trains(void **state) {
+  (void)state;
+  mt_internvl config = read_config();
+  run_all(&config, (bool[3]){false, true, false});
+}
+
+static void test_tied_embeddings(void **state) {
+  (void)state;
+  mt_internvl config = read_config();
+  config.decoder.tied_embeddings = true;
+  run_all(&config, (bool[3]){true, true, true});
+}
+
+int main(void) {
+  motet_error error;
+  mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
+  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
+  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    return 2;
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_everything_trains),
+      cmocka_unit_test(test_frozen_encoder),
+      cmocka_unit_test(test_projector_alone_trains),
+      cmocka_unit_test(test_tied_embeddings),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  if (failed != 0) mt_transport_fail(transport, &error);
+  mt_transport_destroy(transport);
+  return failed;
+}
