@@ -34,16 +34,20 @@ static double number_of(const json_t *line, const char *key) {
 
 /* Takes one whole line; false when memory is out. */
 static bool take_step(mt_history *history, const json_t *line, int64_t number) {
+  size_t before = history->steps.count;
   while (history->steps.count > 0 && history->steps.data[history->steps.count - 1].step >= number)
     history->steps.count--;
+  history->rewinds += history->steps.count < before;
   mt_history_step step = {.step = number};
   for (int value = 0; value < MT_HISTORY_VALUES; value++) step.values[value] = number_of(line, keys[value]);
   return MT_ARRAY_PUSH(&history->steps, step);
 }
 
 static bool take_evaluation(mt_history *history, const json_t *line, int64_t number) {
+  size_t before = history->evaluations.count;
   while (history->evaluations.count > 0 && history->evaluations.data[history->evaluations.count - 1].step >= number)
     history->evaluations.count--;
+  history->rewinds += history->evaluations.count < before;
   return MT_ARRAY_PUSH(&history->evaluations,
                        (mt_history_evaluation){.step = number, .loss = number_of(line, "eval_loss")});
 }
@@ -93,22 +97,26 @@ static motet_status read_rest(FILE *file, const char *path, motet_error *error, 
   return rest->failed ? mt_error_memory(error, rest->length, "metrics") : MOTET_OK;
 }
 
+/* The list that a file's lines fill is empty again. */
+static void forget(mt_history *history, size_t *count, mt_history_place *place, bool *changed) {
+  *changed = *changed || *count > 0;
+  history->rewinds += *count > 0;
+  *count = 0;
+  *place = (mt_history_place){0};
+}
+
 /* @p count: of the list that the file's lines fill. */
 static motet_status update_file(mt_history *history, const char *path, take_line *take, size_t *count,
                                 mt_history_place *place, bool *changed, motet_error *error) {
   FILE *file = fopen(path, "rbe");
   if (file == NULL) {
     if (errno != ENOENT && errno != ENOTDIR) return system_error(error, path);
-    *changed = *changed || *count > 0;
-    *count = 0;
-    *place = (mt_history_place){0};
+    forget(history, count, place, changed);
     return MOTET_OK;
   }
   mt_text rest = {0};
   if (!is_same(file, place)) {
-    *changed = *changed || *count > 0;
-    *count = 0;
-    *place = (mt_history_place){0};
+    forget(history, count, place, changed);
     rewind(file);
   }
   motet_status status = read_rest(file, path, error, &rest);

@@ -49,6 +49,7 @@ typedef struct mt_history {
   MT_ARRAY(mt_history_evaluation) evaluations;
   int64_t planned_steps; /* the job's; 0: not known */
   int64_t spoilt_lines;  /* whole lines that are no record, passed over */
+  int64_t rewinds; /* how often steps or evaluations were taken away: the run was resumed, or is another one */
   mt_history_place metrics_place, evaluation_place;
 } mt_history;
 

@@ -26,12 +26,17 @@ static motet_status put_part(const mt_page *page, const char *name, motet_error 
     mt_text_bytes(out, (const char *)mt_web_script, mt_web_script_bytes);
     return MOTET_OK;
   }
+  if (strcmp(name, "sources") == 0) {
+    mt_text_append(out, page->live != NULL ? " 'self' file:" : ""); /* a page of a file has no origin of its own */
+    return MOTET_OK;
+  }
   return mt_report_page_data(page, error, out);
 }
 
-/* The frame holds its parts' places as {{title}}, {{style}}, {{data}} and {{script}}. */
+/* The frame holds its parts' places as {{title}}, {{sources}} (of scripts beside its own), {{style}}, {{data}} and
+ * {{script}}. */
 motet_status mt_report_page(const mt_page *page, motet_error *error, mt_text *out) {
-  static const char *const parts[] = {"title", "style", "data", "script"};
+  static const char *const parts[] = {"title", "sources", "style", "data", "script"};
   const char *at = (const char *)mt_web_frame, *end = at + mt_web_frame_bytes;
   motet_status status = MOTET_OK;
   while (status == MOTET_OK && at < end) {

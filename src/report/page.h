@@ -21,10 +21,10 @@ typedef struct mt_page_timeline {
 
 enum { MT_PAGE_ACTIVATION = 1000000, MT_PAGE_TIMELINES = 2, MT_PAGE_SIDES = 2 };
 
-/** One program with its times. */
+/** One program with its times; a run that has no timeline yet has a history alone. */
 typedef struct mt_page_side {
   const char *title;
-  const motet_program *program;
+  const motet_program *program;           /**< NULL: none yet; nothing but title and history counts then */
   const motet_verification *verification; /**< NULL: not verified */
   double bound;                           /**< no order takes less; NAN: not known */
   int32_t timeline_count;
@@ -39,13 +39,21 @@ typedef struct mt_page_fact {
   const char *name, *value;
 } mt_page_fact;
 
+/** Where a page that is written anew while a run goes on finds what has happened since (report/page_history.h). */
+typedef struct mt_page_live {
+  const char *file; /**< beside the page; its address relative to the page's */
+  int64_t page;     /**< this page's number */
+  double seconds;   /**< between two looks */
+} mt_page_live;
+
 typedef struct mt_page {
   const char *title;
   int32_t side_count; /**< 1, or 2 to compare */
   mt_page_side sides[MT_PAGE_SIDES];
   const mt_page_fact *facts;
   int32_t fact_count;
-  const char *message; /**< what went wrong, in front of everything; NULL: nothing */
+  const char *message;      /**< what went wrong, in front of everything; NULL: nothing */
+  const mt_page_live *live; /**< NULL: the page needs nothing else and stays as it is */
 } mt_page;
 
 /** Appends the page to @p out. Names from outside may hold any bytes. */

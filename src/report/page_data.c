@@ -4,6 +4,7 @@
 #include "report/inks.h"
 #include "report/page.h"
 #include "report/page_columns.h"
+#include "report/page_history.h"
 #include "report/transfers.h"
 #include "report/words.h"
 
@@ -235,65 +236,18 @@ static void put_what_if(writer *w, const mt_page_side *side) {
   mt_text_append(&w->json, "]");
 }
 
-/* A list over steps, null where a value is not known. */
-static void put_list(writer *w, const char *key, size_t count, double (*value)(const mt_history *, size_t),
-                     const mt_history *history) {
-  put_key(w, key);
-  mt_text_append(&w->json, "[");
-  for (size_t i = 0; i < count; i++) {
-    double number = value(history, i);
-    if (i > 0) mt_text_append(&w->json, ",");
-    if (isfinite(number))
-      mt_text_append(&w->json, "%.9g", number);
-    else
-      mt_text_append(&w->json, "null");
-  }
-  mt_text_append(&w->json, "]");
-}
-
-static double step_number(const mt_history *history, size_t i) { return (double)history->steps.data[i].step; }
-static double loss_at(const mt_history *history, size_t i) {
-  return history->steps.data[i].values[MT_HISTORY_LOSS];
-}
-static double throughput_at(const mt_history *history, size_t i) {
-  return mt_history_throughput(&history->steps.data[i]);
-}
-static double step_seconds_at(const mt_history *history, size_t i) {
-  return history->steps.data[i].values[MT_HISTORY_STEP_SECONDS];
-}
-static double evaluation_step(const mt_history *history, size_t i) {
-  return (double)history->evaluations.data[i].step;
-}
-static double evaluation_loss(const mt_history *history, size_t i) { return history->evaluations.data[i].loss; }
-
-static void put_history(writer *w, const mt_history *history) {
-  if (history == NULL) return;
-  size_t steps = history->steps.count, evaluations = history->evaluations.count;
-  put_key(w, "history");
-  mt_text_append(&w->json, "{\"planned_steps\":%" PRId64, history->planned_steps);
-  put_list(w, "step", steps, step_number, history);
-  put_list(w, "loss", steps, loss_at, history);
-  put_list(w, "tokens_per_second", steps, throughput_at, history);
-  put_list(w, "step_seconds", steps, step_seconds_at, history);
-  put_list(w, "eval_step", evaluations, evaluation_step, history);
-  put_list(w, "eval_loss", evaluations, evaluation_loss, history);
-  mt_text_append(&w->json, "}");
-}
-
-static motet_status put_side(writer *w, const mt_page_side *side, motet_error *error) {
+static motet_status put_program(writer *w, const mt_page_side *side, motet_error *error) {
   const motet_program *program = side->program;
   char digest[MT_DIGEST_TEXT_SIZE];
   mt_digest_print(motet_program_digest(program), digest);
-  mt_text_append(&w->json, "{\"ranks\":%d,\"replicas\":%d,\"microbatches\":%d,\"verified\":%s", program->ranks,
+  mt_text_append(&w->json, ",\"ranks\":%d,\"replicas\":%d,\"microbatches\":%d,\"verified\":%s", program->ranks,
                  program->replicas, program->microbatch_count, side->verification != NULL ? "true" : "false");
-  put_named_text(w, "title", side->title);
   put_named_text(w, "schedule", program->schedule);
   put_named_text(w, "digest", digest);
   put_number(w, "bound", side->bound);
   put_tables(w, program);
   put_peaks(w, side);
   put_what_if(w, side);
-  put_history(w, side->history);
   motet_status status = put_instructions(w, program, error);
   if (status != MOTET_OK) return status;
   put_key(w, "timelines");
@@ -301,8 +255,20 @@ static motet_status put_side(writer *w, const mt_page_side *side, motet_error *e
     mt_text_append(&w->json, i > 0 ? "," : "[");
     put_timeline(w, program, &side->timelines[i]);
   }
-  mt_text_append(&w->json, "%s]}", side->timeline_count > 0 ? "" : "[");
+  mt_text_append(&w->json, "%s]", side->timeline_count > 0 ? "" : "[");
   return MOTET_OK;
+}
+
+static motet_status put_side(writer *w, const mt_page_side *side, motet_error *error) {
+  mt_text_append(&w->json, "{\"title\":");
+  put_text(w, side->title);
+  if (side->history != NULL) {
+    put_key(w, "history");
+    mt_page_history(side->history, (mt_page_history_after){0}, &w->json);
+  }
+  motet_status status = side->program != NULL ? put_program(w, side, error) : MOTET_OK;
+  mt_text_append(&w->json, "}");
+  return status;
 }
 
 /* The terminal's colours, as the red, green and blue of the 256-colour table's cube and greys. */
@@ -353,6 +319,13 @@ static void put_words(writer *w) {
   }
   mt_text_append(&w->json, "]");
   put_named_text(w, "message", w->page->message);
+  const mt_page_live *live = w->page->live;
+  if (live == NULL) return;
+  put_key(w, "live");
+  mt_text_append(&w->json, "{\"page\":%" PRId64, live->page);
+  put_number(w, "seconds", live->seconds);
+  put_named_text(w, "file", live->file);
+  mt_text_append(&w->json, "}");
 }
 
 motet_status mt_report_page_data(const mt_page *page, motet_error *error, mt_text *out) {

@@ -1,8 +1,10 @@
 #include "report/history.h"
+#include "report/page_history.h"
 #include "report/progress.h"
 
 #include "base/text.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,11 +126,75 @@ static void test_pictures_keep_their_size(void **state) {
   mt_history_free(&history);
 }
 
+/* A list of the document's history, as "1 2 null". */
+static void expect_list(const json_t *history, const char *key, const char *wanted) {
+  mt_text text = {0};
+  const json_t *list = json_object_get(history, key), *value;
+  size_t i;
+  assert_true(json_is_array(list));
+  json_array_foreach(list, i, value) {
+    if (i > 0) mt_text_append(&text, " ");
+    if (json_is_null(value))
+      mt_text_append(&text, "null");
+    else
+      mt_text_append(&text, "%g", json_number_value(value));
+  }
+  assert_string_equal(text.data != NULL ? text.data : "", wanted);
+  mt_text_free(&text);
+}
+
+/* What a followed page reads: a call with a JSON document, of what lies behind a step and an evaluation. */
+static void test_news(void **state) {
+  (void)state;
+  mt_history history = {0};
+  put("job.yaml", "w", "train:\n  steps: 5\n");
+  put("metrics.jsonl", "w",
+      "{\"step\": 1, \"loss\": 4}\n{\"step\": 2, \"loss\": 3.5, \"tokens\": 300, \"step_seconds\": 4}\n"
+      "{\"step\": 3, \"loss\": null, \"makespan_seconds\": 2, \"simulated_seconds\": 1.5}\n");
+  put("evaluation.jsonl", "w", "{\"step\": 1, \"eval_loss\": 9}\n{\"step\": 3, \"eval_loss\": 8}\n");
+  assert_int_equal(mt_history_update(&history, folder, NULL, NULL), MOTET_OK);
+  mt_page_news news = {.page = 7,
+                       .beat = 8,
+                       .failure = "a \"quoted\" \x01 word",
+                       .history = &history,
+                       .after = {.step = 1, .evaluation = 1}};
+  mt_text text = {0};
+  mt_page_news_write(&news, &text);
+  static const char head[] = "motetLive(", tail[] = ");\n";
+  assert_memory_equal(text.data, head, sizeof head - 1);
+  assert_string_equal(text.data + text.length - (sizeof tail - 1), tail);
+  json_t *document = json_loadb(text.data + sizeof head - 1, text.length - sizeof head - sizeof tail + 2,
+                                JSON_REJECT_DUPLICATES, NULL);
+  assert_non_null(document);
+  const json_t *told = json_object_get(document, "history");
+  assert_int_equal(json_integer_value(json_object_get(document, "page")), 7);
+  assert_int_equal(json_integer_value(json_object_get(document, "beat")), 8);
+  assert_true(json_is_false(json_object_get(document, "finished")));
+  assert_string_equal(json_string_value(json_object_get(document, "message")), news.failure);
+  assert_int_equal(json_integer_value(json_object_get(told, "planned_steps")), 5);
+  expect_list(told, "step", "2 3");
+  expect_list(told, "loss", "3.5 null");
+  expect_list(told, "tokens_per_second", "75 null");
+  expect_list(told, "makespan_seconds", "null 2");
+  expect_list(told, "simulated_seconds", "null 1.5");
+  expect_list(told, "eval_step", "3");
+  expect_list(told, "eval_loss", "8");
+  json_decref(document);
+  mt_text_free(&text);
+  /* Steps that are taken away are noticed even where as many have come again. */
+  int64_t before = history.rewinds;
+  put("metrics.jsonl", "w", "{\"step\": 1, \"loss\": 4}\n{\"step\": 2, \"loss\": 1}\n{\"step\": 3, \"loss\": 1}\n");
+  assert_int_equal(mt_history_update(&history, folder, NULL, NULL), MOTET_OK);
+  assert_true(history.rewinds > before);
+  mt_history_free(&history);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_growing_file),
       cmocka_unit_test(test_foreign_text_does_not_steer),
       cmocka_unit_test(test_pictures_keep_their_size),
+      cmocka_unit_test(test_news),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -57,7 +57,8 @@ def open_report(web, path, seconds=120):
 
     web.get(f"file://{path}")
     WebDriverWait(web, seconds).until(lambda w: w.execute_script("return window.motetReport !== undefined"))
-    assert console(web) == [], "the console is not empty"
+    written = console(web)
+    assert written == [], written
     return web
 
 

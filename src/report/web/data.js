@@ -193,6 +193,6 @@ function readPage() {
   const page = JSON.parse(document.getElementById("data").textContent);
   if (page.format !== "motet-report-1") throw new Error("the data have another format: " + page.format);
   page.kinds.forEach((name, kind) => { KIND[name] = kind; });
-  page.programs = page.sides.map(side => new Program(side, page));
+  page.programs = page.sides.filter(side => side.timelines).map(side => new Program(side, page)); // a run may have no timeline yet
   return page;
 }

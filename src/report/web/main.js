@@ -136,7 +136,6 @@ function makeBar(view, search, input) {
   on("fit", () => view.fit());
   on("critical", () => toggleCritical(view));
   on("help-button", () => document.getElementById("help").showModal());
-  on("theme", () => setTheme(view, document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   on("search-previous", () => search.step(-1));
   document.getElementById("search-form").addEventListener("submit", event => {
     event.preventDefault();
@@ -150,27 +149,45 @@ function makeBar(view, search, input) {
   });
 }
 
-function start() {
-  const page = readPage(), view = new View(page), input = document.getElementById("search");
-  const message = document.getElementById("message");
-  message.textContent = page.message;
-  message.hidden = page.message === "";
-  document.getElementById("loading").remove();
-  document.getElementById("main").hidden = false;
-  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+/* Timelines and everything that is about them; a run that has none yet does without. */
+function makeTimelines(page, view) {
+  const input = document.getElementById("search"), search = new Search(view, document.getElementById("search-result"));
   makePanels(page, view, document.getElementById("panels"));
-  const search = new Search(view, document.getElementById("search-result"));
   view.resize();
-  view.setTheme();
-  makeLegend(view);
   makeTables(page, view, document.getElementById("summary"), document.getElementById("tables"));
-  makePlots(page, document.getElementById("plots"), document.getElementById("tip"));
   makeBar(view, search, input);
   makeKeys(view, search, input);
   view.listeners.push(selected => showDetail(view, selected));
   showDetail(view, null);
   new ResizeObserver(() => view.resize()).observe(document.getElementById("panels"));
-  window.motetReport = { page, view, search, setTheme: theme => setTheme(view, theme) };
+  return search;
+}
+
+function showMessage(text) {
+  const message = document.getElementById("message");
+  if (message.textContent !== text) message.textContent = text;
+  message.hidden = text === "";
+}
+
+function start() {
+  const page = readPage(), view = new View(page), timed = page.programs.length > 0;
+  const kept = takeKept();
+  document.documentElement.dataset.theme = kept && kept.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  if (kept) view.memo = kept.memo;
+  showMessage(page.message);
+  document.getElementById("loading").remove();
+  document.getElementById("main").hidden = false;
+  for (const id of ["timeline-section", "summary-section"]) document.getElementById(id).hidden = !timed;
+  const search = timed ? makeTimelines(page, view) : null;
+  view.setTheme();
+  makeLegend(view);
+  const plots = new Plots(page, document.getElementById("plots"), document.getElementById("tip"));
+  document.getElementById("theme").addEventListener("click", () => setTheme(view, document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  const state = new KeptState(view, search, plots);
+  if (kept) state.restore(kept);
+  history.scrollRestoration = page.live ? "manual" : "auto";
+  const live = page.live ? new Live(page, plots, state, kept ? kept.loadedFor : "") : null;
+  window.motetReport = { page, view, search, plots, state, live, setTheme: theme => setTheme(view, theme) };
 }
 
 setTimeout(() => { // after the first paint, so that a large report says that it is reading

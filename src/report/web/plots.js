@@ -1,5 +1,5 @@
-/* A run's steps as plots: loss, evaluation loss, throughput, step time. The pointer or the arrow keys choose a step, which
- * all plots show; a table says the same in words. */
+/* A run's steps as plots: loss, throughput, measured against simulated and more. The pointer or the arrow keys choose a
+ * step, which all plots show; a table says the same in words. While a run goes on, they grow. */
 
 const PLOT = { width: 460, height: 190, left: 56, right: 10, top: 12, bottom: 22 };
 const SVG = (() => { // the page holds no address, not even this name
@@ -15,18 +15,46 @@ function drawing(name, attributes = {}, text = "") {
   return made;
 }
 
+
+const plotNumber = value => Math.abs(value) < 0.01 && value !== 0 ? value.toExponential(2) : numberWords(value);
+const plotSeconds = value => timeWords(value);
+
+/* What is plotted: heading, words for a value, and the lists of a history's values, by name where there are several. */
+const plotTable = [
+  ["loss", plotNumber, [["", "loss"]]],
+  ["evaluation loss", plotNumber, [["", "eval_loss", "eval_step"]]],
+  ["tokens per second", plotNumber, [["", "tokens_per_second"]]],
+  ["step time", plotSeconds, [["", "step_seconds"]]],
+  ["program, measured and simulated", plotSeconds, [["measured", "makespan_seconds"], ["simulated", "simulated_seconds"]]],
+  ["idle", percentWords, [["", "idle_share"]]],
+  ["model FLOPs utilization", percentWords, [["", "mfu"]]],
+  ["gradient norm", plotNumber, [["", "gradient_norm"]]],
+];
+
 /* One number's course: of every run that the page shows, as [steps, values]. */
 class Plot {
-  constructor(heading, words, series, range) {
-    Object.assign(this, { heading, words, series, range });
-    const known = series.flatMap(({ values }) => values.filter(value => value !== null));
-    this.low = known.reduce((least, value) => Math.min(least, value), Infinity);
-    this.high = known.reduce((most, value) => Math.max(most, value), -Infinity);
-    this.output = element("output", {}, "");
+  constructor(heading, words) {
+    Object.assign(this, { heading, words });
+    this.output = element("output", { "aria-live": "off" }, ""); // announced while the plot has the focus
     this.svg = drawing("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, preserveAspectRatio: "none", tabindex: "0", role: "application",
       "aria-roledescription": "plot", "aria-label": heading + " by step: left and right arrow keys go from step to step" });
-    this.draw();
-    this.figure = element("figure", {}, element("figcaption", {}, heading), this.svg, this.output);
+    this.caption = element("figcaption", {}, heading);
+    this.figure = element("figure", {}, this.caption, this.svg, this.output);
+    this.svg.addEventListener("focus", () => this.output.setAttribute("aria-live", "polite"));
+    this.svg.addEventListener("blur", () => this.output.setAttribute("aria-live", "off"));
+  }
+  get known() { return this.high >= this.low; }
+  update(series, range) {
+    Object.assign(this, { series, range, low: Infinity, high: -Infinity });
+    for (const { values } of series)
+      for (const value of values) {
+        if (value === null) continue;
+        this.low = Math.min(this.low, value);
+        this.high = Math.max(this.high, value);
+      }
+    this.steps = [...new Set(series.flatMap(({ steps }) => steps))].sort((a, b) => a - b);
+    this.caption.replaceChildren(this.heading, ...(series.length > 1 ? series.map(({ name }, k) => element("span", {}, plotKey(k), name)) : []));
+    if (this.known) this.draw();
   }
   x(step) {
     const [from, to] = this.range;
@@ -38,7 +66,8 @@ class Plot {
   }
   draw() {
     const { svg } = this;
-    this.series.forEach((series, k) => svg.append(drawing("path", { d: this.path(series), class: k > 0 ? "second" : "first", "vector-effect": "non-scaling-stroke" })));
+    svg.replaceChildren();
+    this.series.forEach((series, k) => svg.append(drawing("path", { d: this.path(series), class: "series-" + k, "vector-effect": "non-scaling-stroke" })));
     const label = (x, y, anchor, text) => svg.append(drawing("text", { x, y, "text-anchor": anchor }, text));
     label(PLOT.left - 6, PLOT.top + 4, "end", this.words(this.high));
     if (this.high > this.low) label(PLOT.left - 6, PLOT.height - PLOT.bottom, "end", this.words(this.low));
@@ -64,9 +93,10 @@ class Plot {
     close();
     return path;
   }
-  /* The series' values at the step, or at the last one before it that has some. */
+  /* The series' values at the step, or at the last one before it that has some; of measured against simulated how far they
+   * are apart, too. */
   show(step) {
-    const words = [];
+    const words = [], shown = [];
     this.cursor.setAttribute("visibility", "visible");
     for (const end of ["x1", "x2"]) this.cursor.setAttribute(end, this.x(step));
     this.series.forEach(({ name, steps, values }, k) => {
@@ -76,10 +106,20 @@ class Plot {
       this.marks[k].setAttribute("cx", this.x(steps[i]));
       this.marks[k].setAttribute("cy", this.y(values[i]));
       words.push((name ? name + ", " : "") + "step " + steps[i] + ": " + this.words(values[i]));
+      shown.push({ name, step: steps[i], value: values[i] });
     });
+    if (shown.length === 2 && shown[0].step === shown[1].step && /measured$/.test(shown[0].name) && /simulated$/.test(shown[1].name))
+      words.push("measured against simulated " + signedPercent(shown[0].value / shown[1].value - 1));
     this.text = words.join("; ") || "step " + step + ": not known";
-    this.output.textContent = this.text;
+    if (this.output.textContent !== this.text) this.output.textContent = this.text;
   }
+}
+
+/* A piece of a series' line. */
+function plotKey(k) {
+  const key = drawing("svg", { class: "key", viewBox: "0 0 28 10", "aria-hidden": "true" });
+  key.append(drawing("path", { d: "M0 5H28", class: "series-" + k }));
+  return key;
 }
 
 function lastAtOrBefore(steps, step) {
@@ -91,55 +131,73 @@ function lastAtOrBefore(steps, step) {
   return low - 1;
 }
 
-function valueTable(runs, plots) {
-  const FIRST = 50, box = element("div"), steps = [...new Set(plots.flatMap(plot => plot.series.flatMap(series => series.steps)))].sort((a, b) => b - a);
+function valueTable(plots, box, all) {
+  const FIRST = 50, steps = [...new Set(plots.flatMap(plot => plot.steps))].sort((a, b) => b - a);
   const columns = plots.flatMap(plot => plot.series.map(series => ({ name: [plot.heading, series.name].filter(text => text).join(", "), words: plot.words,
     at: new Map(series.steps.map((step, i) => [step, series.values[i]])) })));
-  const fill = all => {
-    const rows = (all ? steps : steps.slice(0, FIRST)).map(step => [String(step), ...columns.map(({ at, words }) => at.has(step) && at.get(step) !== null ? words(at.get(step)) : "–")]);
-    box.replaceChildren(table("Newest first.", ["step", ...columns.map(column => column.name)], rows));
-    if (!all && steps.length > FIRST) box.append(element("button", { type: "button", onclick: () => fill(true) }, "All " + steps.length + " steps"));
-  };
-  const details = element("details", { id: "plot-values" }, element("summary", {}, "Values by step"), box);
-  details.addEventListener("toggle", () => { if (details.open && box.childElementCount === 0) fill(false); });
-  return details;
+  const rows = (all ? steps : steps.slice(0, FIRST)).map(step => [String(step), ...columns.map(({ at, words }) => at.has(step) && at.get(step) !== null ? words(at.get(step)) : "–")]);
+  box.replaceChildren(table("Newest first.", ["step", ...columns.map(column => column.name)], rows));
+  if (!all && steps.length > FIRST) box.append(element("button", { type: "button", onclick: () => valueTable(plots, box, true) }, "All " + steps.length + " steps"));
 }
 
-function makePlots(page, box, tip) {
-  const runs = page.sides.filter(side => side.history).map(side => ({ name: side.title, ...side.history }));
-  if (runs.length === 0) return;
-  const number = value => Math.abs(value) < 0.01 && value !== 0 ? value.toExponential(2) : numberWords(value);
-  const seconds = value => timeWords(value), all = runs.flatMap(run => run.step);
-  const range = [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))];
-  const plots = [["loss", number, "step", "loss"], ["evaluation loss", number, "eval_step", "eval_loss"],
-    ["tokens per second", number, "step", "tokens_per_second"], ["step time", seconds, "step", "step_seconds"]]
-    .map(([heading, words, at, key]) => [heading, words, runs.map(run => ({ name: runs.length > 1 ? run.name : "", steps: run[at], values: run[key] }))])
-    .filter(([, , series]) => series.some(({ values }) => values.some(value => value !== null)))
-    .map(([heading, words, series]) => new Plot(heading, words, series, range));
-  let chosen = range[1];
-  const choose = step => {
-    chosen = Math.max(range[0], Math.min(range[1], step));
-    for (const plot of plots) plot.show(chosen);
-  };
-  for (const plot of plots) {
-    const steps = [...new Set(plot.series.flatMap(series => series.steps))].sort((a, b) => a - b);
-    const keys = { ArrowLeft: () => steps[lastAtOrBefore(steps, chosen - 1)], ArrowRight: () => steps[lastAtOrBefore(steps, chosen) + 1],
-      Home: () => steps[0], End: () => steps[steps.length - 1] };
+/* The plots of a page's runs. `chosen` is the step that they show, null for the newest. */
+class Plots {
+  constructor(page, box, tip) {
+    this.runs = page.sides.filter(side => side.history).map(side => ({ name: side.title, history: side.history }));
+    this.tip = tip;
+    this.chosen = null;
+    this.plots = plotTable.map(([heading, words]) => this.listen(new Plot(heading, words)));
+    this.grid = element("div", { class: "plots" });
+    this.values = element("div");
+    this.details = element("details", { id: "plot-values" }, element("summary", {}, "Values by step"), this.values);
+    this.details.addEventListener("toggle", () => { if (this.details.open) valueTable(this.shown, this.values, false); });
+    this.section = section("training", "Training", this.grid, this.details);
+    this.box = box;
+    this.update();
+  }
+  /* Draws what the runs' histories say now. */
+  update() {
+    const { runs } = this, all = runs.flatMap(({ history }) => history.step);
+    if (all.length === 0) return;
+    if (!this.section.isConnected) this.box.append(this.section);
+    this.range = [all.reduce((a, b) => Math.min(a, b)), all.reduce((a, b) => Math.max(a, b))];
+    plotTable.forEach(([, , lists], k) => this.plots[k].update(runs.flatMap(({ name, history }) => lists.map(([list, key, at]) => (
+      { name: [runs.length > 1 ? name : "", list].filter(text => text).join(", "), steps: history[at || "step"], values: history[key] }))), this.range));
+    const shown = this.plots.filter(plot => plot.known);
+    if (!this.shown || shown.length !== this.shown.length) this.grid.replaceChildren(...shown.map(plot => plot.figure));
+    this.shown = shown;
+    if (this.details.open) valueTable(shown, this.values, false);
+    if (this.chosen !== null || this.looking) this.show();
+  }
+  show() {
+    const step = this.chosen === null ? this.range[1] : this.chosen;
+    for (const plot of this.shown) plot.show(step);
+  }
+  choose(step) {
+    const [from, to] = this.range;
+    this.chosen = step >= to ? null : Math.max(from, step);
+    this.looking = true; // somebody has looked: from now on there is a cursor
+    this.show();
+  }
+  get step() { return this.chosen === null ? this.range[1] : this.chosen; }
+  listen(plot) {
     plot.svg.addEventListener("keydown", event => {
+      const { steps } = plot, keys = { ArrowLeft: () => steps[lastAtOrBefore(steps, this.step - 1)], ArrowRight: () => steps[lastAtOrBefore(steps, this.step) + 1],
+        Home: () => steps[0], End: () => steps[steps.length - 1] };
       if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
       const step = keys[event.key]();
-      if (step !== undefined) choose(step);
+      if (step !== undefined) this.choose(step);
       event.preventDefault();
     });
-    plot.svg.addEventListener("focus", () => choose(chosen));
+    plot.svg.addEventListener("focus", () => this.choose(this.step));
     plot.svg.addEventListener("pointermove", event => {
-      const frame = plot.svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * PLOT.width;
-      const wanted = range[0] + (x - PLOT.left) / (PLOT.width - PLOT.left - PLOT.right) * (range[1] - range[0]);
+      const { steps } = plot, frame = plot.svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * PLOT.width;
+      const wanted = this.range[0] + (x - PLOT.left) / (PLOT.width - PLOT.left - PLOT.right) * (this.range[1] - this.range[0]);
       const before = lastAtOrBefore(steps, wanted), next = Math.min(steps.length - 1, before + 1);
-      choose(before >= 0 && wanted - steps[before] <= steps[next] - wanted ? steps[before] : steps[next]);
-      showTip(tip, plot.heading + ", " + plot.text, event.clientX, event.clientY);
+      this.choose(before >= 0 && wanted - steps[before] <= steps[next] - wanted ? steps[before] : steps[next]);
+      showTip(this.tip, plot.heading + ", " + plot.text, event.clientX, event.clientY);
     });
-    plot.svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+    plot.svg.addEventListener("pointerleave", () => { this.tip.hidden = true; });
+    return plot;
   }
-  box.append(section("training", "Training", element("div", { class: "plots" }, ...plots.map(plot => plot.figure)), valueTable(runs, plots)));
 }

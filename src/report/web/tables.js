@@ -148,12 +148,12 @@ function rankTable(view, panel) {
     peak: panel.memory ? panel.memory.peaks[rank] : null }));
   const columns = [["rank", row => row.rank], ["busy", row => row.busy], ["idle", row => row.idle], ["most of it", row => row.cause],
     ...(panel.memory ? [["peak memory", row => row.peak.bytes]] : [])];
-  let sortBy = 2, down = true, all = program.ranks <= FIRST;
-  const box = element("div");
+  const box = element("div"), key = "ranks-" + view.panels.indexOf(panel);
+  const memo = view.memo[key] = view.memo[key] || { sortBy: 2, down: true, all: program.ranks <= FIRST };
   const draw = () => {
-    const key = columns[sortBy][1], sorted = [...list].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (down ? -1 : 1) || a.rank - b.rank);
+    const { sortBy, down, all } = memo, key = columns[sortBy][1], sorted = [...list].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (down ? -1 : 1) || a.rank - b.rank);
     const head = columns.map(([name], k) => element("th", { scope: "col", "aria-sort": k === sortBy ? (down ? "descending" : "ascending") : undefined },
-      element("button", { type: "button", onclick: () => { down = k === sortBy ? !down : k > 0; sortBy = k; draw(); } }, name)));
+      element("button", { type: "button", onclick: () => { memo.down = k === sortBy ? !down : k > 0; memo.sortBy = k; draw(); } }, name)));
     if (panel.memory) head.push(element("th", { scope: "col", class: "words" }, "at"));
     const rows = (all ? sorted : sorted.slice(0, FIRST)).map(row => element("tr", {},
       element("th", { scope: "row" }, jump(view, panel, firstTimed(timeline, row.rank), "rank " + row.rank)),
@@ -162,7 +162,7 @@ function rankTable(view, panel) {
         cell(row.peak.i >= 0 ? jump(view, panel, row.peak.i, instructionWords(program, row.peak.i)) : "–", { class: "words" })] : [])));
     box.replaceChildren(element("div", { class: "scroll" }, element("table", {}, element("caption", {}, panelTitle(panel)),
       element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows))));
-    if (!all) box.append(element("button", { type: "button", onclick: () => { all = true; draw(); } }, "All " + program.ranks + " ranks"));
+    if (!all) box.append(element("button", { type: "button", onclick: () => { memo.all = true; draw(); } }, "All " + program.ranks + " ranks"));
   };
   draw();
   return box;

@@ -13,6 +13,7 @@ class View {
     this.frames = [];
     this.panels = [];
     this.listeners = [];
+    this.memo = {}; // how tables are sorted and unfolded
   }
   addPanel(timeline, canvas, strip, words) {
     const panel = new Panel(this, timeline, canvas);
