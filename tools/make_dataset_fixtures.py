@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/data/dataset/: conversations over the pictures of tests/data/image/, and the tokens and labels that
-HuggingFace's tokenizers and the published training procedure of InternVL 2.5 (template internvl2_5) give them.
+HuggingFace's tokenizers and the published training procedure of InternVL 2.5 (template internvl2_5) give them; and for
+InternVL 2 (templates Hermes-2, and internlm2-chat with a tokenizer of InternLM2's form) what its procedure gives, which
+encodes a conversation in one piece and finds the answers by the lengths of what stands between.
 
 Run behind make_tokenizer_fixtures.py and make_image_fixtures.py. The model: tiles of 14 x 14 pixels, 4 tokens each, 1 to
 6 tiles and a thumbnail; several pictures of a conversation share the tiles out.
@@ -73,6 +75,36 @@ def process(sample, default_system):
         labels += learnt
     return {"ids": ids, "labels": labels[1:] + [-100], "tiles": tiles}
 
+
+def process_internvl2(sample, tokenizer, first):
+    """ids and labels of a conversation without a newline behind <|im_end|>."""
+    def encode(text):
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    images = sample.get("images", [])
+    tiles = [tiles_of(i["path"] if isinstance(i, dict) else i, len(images)) for i in images]
+    left, text = list(tiles), ""
+    for turn in sample["messages"]:
+        words = turn["content"]
+        while turn["role"] == "user" and "<image>" in words and left:
+            words = words.replace("<image>", "<img>" + "<IMG_CONTEXT>" * (TOKENS * left.pop(0)) + "</img>", 1)
+        text += f"<|im_start|>{turn['role']}\n{words}<|im_end|>"
+    ids, labels = encode(first + text), [-100] * len(encode(first))
+    question, answer = "<|im_start|>user\n", "<|im_start|>assistant\n"
+    parts = text.split(answer)
+    labels += [-100] * len(encode(parts[0] + answer))
+    for part in parts[1:-1]:
+        said, asked = part.split(question)
+        labels += encode(answer + said)[len(encode(answer)):] + [-100] * len(encode(question + asked + answer))
+    labels += encode(answer + parts[-1])[len(encode(answer)):]
+    assert len(ids) == len(labels) and all(label in (-100, i) for label, i in zip(labels, ids))
+    return {"ids": ids, "labels": labels[1:] + [-100], "tiles": tiles}
+
+
+internlm2 = Tokenizer.from_file(str(root / "tokenizer" / "internlm2.json"))
+for name, own, first in [("hermes2", tokenizer, ""), ("internlm2", internlm2, "<s>")]:
+    rows = ",\n".join(json.dumps(process_internvl2(s, own, first), separators=(",", ":")) for s in MESSAGES)
+    (target / f"{name}_expected.json").write_text("[\n" + rows + "\n]\n")
 
 for name, samples, system in [("messages", MESSAGES, None), ("sharegpt", SHAREGPT, "You are Motet.")]:
     (target / f"{name}.jsonl").write_text("".join(json.dumps(s, ensure_ascii=False) + "\n" for s in samples), encoding="utf-8")

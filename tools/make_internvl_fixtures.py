@@ -11,6 +11,10 @@ decoder block, the logits, the loss, and every gradient under "gradient." and th
 every sequence of the packed row alone; losses are summed and divided by the number of targets of the whole row.
 Sums are in float64, stored as float32. A case named *_chat holds the same model in the original publication's form.
 
+The case internlm2 has the decoder of InternVL 2, which no published library holds: it is written here from its definition
+(InternLM2 technical report, arXiv 2403.17297, section 2.2: q, k and v of a group side by side in wqkv; SwiGLU as
+w2(silu(w1 x) * w3 x); RMSNorm in front; rotary positions in halves, whose base grows beyond the trained length).
+
 A batch for --check has the same entries (input_ids to loss); FILE is DIR/expected.safetensors if not given.
 """
 
@@ -110,6 +114,98 @@ def run(model, batch):
         sums = torch.nn.functional.cross_entropy(logits, labels[begin:end], ignore_index=IGNORED, reduction="sum")
         loss = loss + sums / targets
     return loss, {name: torch.cat(parts) for name, parts in found.items() if parts}
+
+
+def internlm2_weights(text, generator):
+    """Random weights in the published names and shapes."""
+    hidden, heads, groups, up = (text[key] for key in ("hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size"))
+    width, prefix = hidden // heads, "language_model.model."
+    shapes = {prefix + "tok_embeddings.weight": (text["vocab_size"], hidden), prefix + "norm.weight": (hidden,),
+              "language_model.output.weight": (text["vocab_size"], hidden)}
+    for layer in range(text["num_hidden_layers"]):
+        own = f"{prefix}layers.{layer}."
+        shapes.update({own + "attention_norm.weight": (hidden,), own + "attention.wqkv.weight": ((heads + 2 * groups) * width, hidden),
+                       own + "attention.wo.weight": (hidden, hidden), own + "ffn_norm.weight": (hidden,),
+                       own + "feed_forward.w1.weight": (up, hidden), own + "feed_forward.w3.weight": (up, hidden),
+                       own + "feed_forward.w2.weight": (hidden, up)})
+    noise = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return {name: 1 + 0.2 * n if n.dim() == 1 else n / n.shape[1] ** 0.5 for name, n in noise.items()}
+
+
+def internlm2(text, weights, x):
+    """Hidden states and logits of one sequence of embeddings x (tokens, hidden)."""
+    heads, groups, prefix = text["num_attention_heads"], text["num_key_value_heads"], "language_model.model."
+    tokens, width = x.shape[0], x.shape[1] // heads
+
+    def norm(x, name):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + text["rms_norm_eps"]) * weights[name]
+
+    base, trained, scaling = text["rope_theta"], text["max_position_embeddings"], text["rope_scaling"]
+    if tokens > trained:
+        base *= (scaling["factor"] * tokens / trained - (scaling["factor"] - 1)) ** (width / (width - 2))
+    angles = torch.outer(torch.arange(tokens).double(), base ** (-torch.arange(0, width, 2).double() / width))
+    angles = torch.cat([angles, angles], -1)[:, None]
+
+    def rotate(x):
+        first, second = x.chunk(2, -1)
+        return x * angles.cos() + torch.cat([-second, first], -1) * angles.sin()
+
+    for layer in range(text["num_hidden_layers"]):
+        own = f"{prefix}layers.{layer}."
+        qkv = norm(x, own + "attention_norm.weight") @ weights[own + "attention.wqkv.weight"].T
+        qkv = qkv.reshape(tokens, groups, heads // groups + 2, width)
+        q = rotate(qkv[:, :, :-2].reshape(tokens, heads, width))
+        k, v = rotate(qkv[:, :, -2]), qkv[:, :, -1]
+        k, v = (t.repeat_interleave(heads // groups, 1) for t in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, k) / width ** 0.5
+        scores = scores.masked_fill(torch.ones(tokens, tokens, dtype=torch.bool).triu(1), float("-inf"))
+        attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).reshape(tokens, heads * width)
+        x = x + attended @ weights[own + "attention.wo.weight"].T
+        inner = norm(x, own + "ffn_norm.weight")
+        gate, up = (inner @ weights[own + f"feed_forward.{w}.weight"].T for w in ("w1", "w3"))
+        x = x + (torch.nn.functional.silu(gate) * up) @ weights[own + "feed_forward.w2.weight"].T
+    return x, norm(x, prefix + "norm.weight") @ weights["language_model.output.weight"].T
+
+
+def make_internlm2(seed):
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    case = dict(tiles=[1, 0, 2], lengths=[9, 60, 5])
+    config = make_config(case)
+    model = make_model(config, generator)
+    batch = make_batch(config, case, generator)
+    text = dict(model_type="internlm2", architectures=["InternLM2ForCausalLM"], bias=False, hidden_act="silu", hidden_size=36,
+                num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, intermediate_size=40, vocab_size=53,
+                rms_norm_eps=1e-5, rope_theta=10000.0, max_position_embeddings=32, rope_scaling=dict(type="dynamic", factor=2.0),
+                tie_word_embeddings=False)
+    weights = {name: weight.double().requires_grad_() for name, weight in internlm2_weights(text, generator).items()}
+    found = {"tower": [], "hidden": [], "logits": []}
+    model.model.vision_tower.encoder.layer[-1].register_forward_hook(
+        lambda _m, _i, out: found["tower"].append(out.detach().flatten(0, 1)))
+    features = model.model.get_image_features(batch["pixels"].double()).pooler_output.flatten(0, 1)
+    found["features"] = [features.detach()]
+    rows = batch["feature_rows"].long()
+    embedded = weights["language_model.model.tok_embeddings.weight"][batch["input_ids"].long()]
+    embedded = embedded.index_copy(0, rows, features)
+    labels, loss = batch["labels"].long(), 0.0
+    begins = batch["segment_begin"].tolist()
+    for begin, end in zip(begins, begins[1:]):
+        hidden, logits = internlm2(text, weights, embedded[begin:end])
+        found["hidden"].append(hidden.detach())
+        found["logits"].append(logits.detach())
+        loss = loss + torch.nn.functional.cross_entropy(logits, labels[begin:end], ignore_index=IGNORED, reduction="sum")
+    loss = loss / int((labels != IGNORED).sum())
+    loss.backward()
+    image = {file_name(n): p for n, p in model.named_parameters() if not file_name(n).startswith("language_model.")}
+    tensors = {**chat_tensors({n: p.detach().float() for n, p in image.items()}),
+               **{n: w.detach().float().contiguous() for n, w in weights.items()}}
+    gradients = {**chat_tensors({n: p.grad.float() for n, p in image.items()}),
+                 **{n: w.grad.float().contiguous() for n, w in weights.items()}}
+    expected = {n: torch.cat(t).float().contiguous() for n, t in found.items()}
+    expected["loss"] = loss.detach().float().reshape(1)
+    chat = {**chat_config(config), "llm_config": text, "template": "internlm2-chat"}
+    write(ROOT / "internlm2", json.dumps(chat, indent=2) + "\n", tensors, batch,
+          {**expected, **{"gradient." + n: g for n, g in gradients.items()}})
 
 
 def file_name(name):
@@ -263,6 +359,7 @@ def main():
         return
     for seed, (name, case) in enumerate(CASES.items()):
         make(name, case, seed)
+    make_internlm2(len(CASES))
 
 
 if __name__ == "__main__":

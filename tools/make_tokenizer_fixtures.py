@@ -5,6 +5,8 @@ with the ids that HuggingFace's `tokenizers` (PyPI) gives them.
     qwen2.json   NFC, the Qwen2 expression in Split, merges as pairs
     gpt2.json    ByteLevel alone with a space in front, merges as texts, added tokens with every flag
     llama3.json  no normalizer, another expression, ignore_merges
+    internlm2.json  letters are characters with a mark for the space, tokens for bytes: SentencePiece's form, as converted
+    metaspace.json  the same with the mark put by the pre-tokenizer, unknown characters instead of bytes
 """
 import json
 import pathlib
@@ -154,4 +156,32 @@ for i, word in enumerate(["Ġzalgo", "Hello"]):
     llama3["model"]["vocab"][word] = size + i
 llama3["added_tokens"] = [special(size + 2 + i, content) for i, content in enumerate(chat)]
 write("llama3", llama3)
+
+def train_characters(size):
+    """Pieces do not cross words, as SentencePiece has it; the file then cuts nothing."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="never", split=True)
+    first = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=first, limit_alphabet=120, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    document = json.loads(tokenizer.to_str())
+    document["pre_tokenizer"] = None
+    document["decoder"] = {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+    document["added_tokens"] = document["added_tokens"][:3]
+    return document
+
+
+internlm2 = train_characters(700)
+size = len(internlm2["model"]["vocab"])
+internlm2["added_tokens"] += [special(size + i, content) for i, content in enumerate(chat[1:])]
+write("internlm2", internlm2)
+
+metaspace = json.loads(json.dumps(internlm2))
+metaspace["normalizer"] = None
+metaspace["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": False}
+metaspace["model"]["byte_fallback"] = False
+write("metaspace", metaspace)
 print(f"tokenizers {tokenizers.__version__}, {len(HARD)} texts, {size} tokens")

@@ -110,26 +110,38 @@ static bool join_all(const mt_bpe *bpe, mt_bpe_scratch *scratch) {
   return true;
 }
 
+bool mt_bpe_start(mt_bpe_scratch *scratch, size_t symbols) {
+  scratch->symbols.count = scratch->heap.count = 0;
+  return mt_array_reserve((void **)&scratch->symbols.data, &scratch->symbols.capacity, symbols, sizeof(symbol));
+}
+
+void mt_bpe_push(mt_bpe_scratch *scratch, int32_t id) {
+  int32_t place = (int32_t)scratch->symbols.count++;
+  scratch->symbols.data[place] = (symbol){id, place - 1, -1};
+  if (place > 0) scratch->symbols.data[place - 1].next = place;
+}
+
+bool mt_bpe_finish(const mt_bpe *bpe, mt_bpe_scratch *scratch, mt_tokens *tokens) {
+  int32_t count = (int32_t)scratch->symbols.count;
+  for (int32_t i = 0; i + 1 < count; i++)
+    if (!push_pair(bpe, scratch, i)) return false;
+  if (!join_all(bpe, scratch)) return false;
+  for (int32_t place = count > 0 ? 0 : -1; place >= 0; place = scratch->symbols.data[place].next)
+    if (!MT_ARRAY_PUSH(tokens, scratch->symbols.data[place].id)) return false;
+  return true;
+}
+
 bool mt_bpe_word(const mt_bpe *bpe, const unsigned char *word, size_t bytes, mt_bpe_scratch *scratch,
                  mt_tokens *tokens, int *missing) {
   *missing = -1;
-  scratch->symbols.count = scratch->heap.count = 0;
-  if (bytes == 0) return true;
-  if (!mt_array_reserve((void **)&scratch->symbols.data, &scratch->symbols.capacity, bytes, sizeof(symbol)))
-    return false;
-  int32_t count = (int32_t)bytes;
-  for (int32_t i = 0; i < count; i++) {
+  if (!mt_bpe_start(scratch, bytes)) return false;
+  for (size_t i = 0; i < bytes; i++) {
     int32_t id = bpe->byte_ids[word[i]];
     if (id < 0) {
       *missing = word[i];
       return false;
     }
-    scratch->symbols.data[i] = (symbol){id, i - 1, i + 1 < count ? i + 1 : -1};
+    mt_bpe_push(scratch, id);
   }
-  for (int32_t i = 0; i + 1 < count; i++)
-    if (!push_pair(bpe, scratch, i)) return false;
-  if (!join_all(bpe, scratch)) return false;
-  for (int32_t place = 0; place >= 0; place = scratch->symbols.data[place].next)
-    if (!MT_ARRAY_PUSH(tokens, scratch->symbols.data[place].id)) return false;
-  return true;
+  return mt_bpe_finish(bpe, scratch, tokens);
 }

@@ -35,10 +35,16 @@ void mt_bpe_scratch_free(mt_bpe_scratch *scratch);
 /** Adds a merge; a later one of the same pair replaces the earlier. */
 void mt_bpe_add(mt_bpe *bpe, mt_bpe_merge merge);
 
+/** Starts a word of at most @p symbols; mt_bpe_push() gives its symbols from the left, mt_bpe_finish() joins them
+ * and appends the tokens. False when memory is out. */
+bool mt_bpe_start(mt_bpe_scratch *scratch, size_t symbols);
+void mt_bpe_push(mt_bpe_scratch *scratch, int32_t id);
+bool mt_bpe_finish(const mt_bpe *bpe, mt_bpe_scratch *scratch, mt_tokens *tokens);
+
 /**
- * Appends the tokens of the word. All pairs wait in a heap ordered by (rank, place); a pair that changed since it
- * was put there is skipped when it comes up, so that a word of n bytes takes O(n log n). Returns false when memory
- * is out or, with `*missing` set to it, when a byte has no token.
+ * Appends the tokens of the word, whose symbols are its bytes. All pairs wait in a heap ordered by (rank, place); a
+ * pair that changed since it was put there is skipped when it comes up, so that a word of n bytes takes O(n log n).
+ * Returns false when memory is out or, with `*missing` set to it, when a byte has no token.
  */
 bool mt_bpe_word(const mt_bpe *bpe, const unsigned char *word, size_t bytes, mt_bpe_scratch *scratch,
                  mt_tokens *tokens, int *missing);

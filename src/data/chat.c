@@ -9,6 +9,14 @@
 static const char *const ROLE_NAMES[] = {
     [MT_ROLE_SYSTEM] = "system", [MT_ROLE_USER] = "user", [MT_ROLE_ASSISTANT] = "assistant"};
 
+/* What templates differ in. */
+static const struct {
+  const char *first; /* a token in front, if the tokenizer has it */
+  bool end_newline;
+} TEMPLATES[] = {[MT_INTERNVL_TEMPLATE_INTERNVL2_5] = {NULL, true},
+                 [MT_INTERNVL_TEMPLATE_HERMES2] = {NULL, false},
+                 [MT_INTERNVL_TEMPLATE_INTERNLM2] = {"<s>", false}};
+
 static motet_status no_memory(motet_error *error) { return mt_error_memory(error, 0, "a conversation's tokens"); }
 
 static motet_status encode(const mt_chat *chat, const char *text, size_t bytes, motet_error *error,
@@ -30,7 +38,11 @@ motet_status mt_chat_create(const mt_tokenizer *tokenizer, const mt_internvl *co
                     .image_begin = mt_tokenizer_find(tokenizer, "<img>"),
                     .image_end = mt_tokenizer_find(tokenizer, "</img>"),
                     .image_context = mt_tokenizer_find(tokenizer, "<IMG_CONTEXT>"),
+                    .first = -1,
+                    .end_newline = TEMPLATES[config->template].end_newline,
                     .tokens_per_tile = config->tokens_per_tile};
+  if (TEMPLATES[config->template].first != NULL)
+    chat->first = mt_tokenizer_find(tokenizer, TEMPLATES[config->template].first);
   if (chat->turn_begin < 0 || chat->turn_end < 0)
     return mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "the tokenizer has no %s, which the chat template needs",
                         chat->turn_begin < 0 ? "<|im_start|>" : "<|im_end|>");
@@ -78,10 +90,12 @@ static motet_status push_text(const mt_chat *chat, const mt_turn *turn, const ch
   return status == MOTET_OK ? encode(chat, text, (size_t)(end - text), error, tokens) : status;
 }
 
-/* Marks the tokens from `begin` on: all but the opening and the newline, if the turn is the assistant's. */
-static bool push_marks(const mt_chat *chat, const mt_turn *turn, size_t begin, size_t end, mt_marks *targets) {
+/* Marks the tokens from `begin` on: all but the opening and what stands behind the end, if the turn is the
+ * assistant's. */
+static bool push_marks(const mt_chat *chat, const mt_turn *turn, size_t begin, size_t learnt_end, size_t end,
+                       mt_marks *targets) {
   for (size_t i = begin; i < end; i++) {
-    bool target = turn->role == MT_ROLE_ASSISTANT && i >= begin + (size_t)chat->opening_tokens && i + 1 < end;
+    bool target = turn->role == MT_ROLE_ASSISTANT && i >= begin + (size_t)chat->opening_tokens && i < learnt_end;
     if (!MT_ARRAY_PUSH(targets, target)) return false;
   }
   return true;
@@ -96,8 +110,9 @@ static motet_status push_turn(const mt_chat *chat, const mt_turn *turn, const in
   motet_status status = text.failed || !MT_ARRAY_PUSH(tokens, chat->turn_begin) ? no_memory(error) : MOTET_OK;
   if (status == MOTET_OK) status = push_text(chat, turn, text.data, text.length, tiles, error, tokens);
   if (status == MOTET_OK && !MT_ARRAY_PUSH(tokens, chat->turn_end)) status = no_memory(error);
-  if (status == MOTET_OK) status = encode(chat, "\n", 1, error, tokens);
-  if (status == MOTET_OK && targets != NULL && !push_marks(chat, turn, begin, tokens->count, targets))
+  size_t learnt_end = tokens->count;
+  if (status == MOTET_OK && chat->end_newline) status = encode(chat, "\n", 1, error, tokens);
+  if (status == MOTET_OK && targets != NULL && !push_marks(chat, turn, begin, learnt_end, tokens->count, targets))
     status = no_memory(error);
   mt_text_free(&text);
   return status;
@@ -122,7 +137,10 @@ motet_status mt_chat_encode(const mt_chat *chat, const mt_conversation *conversa
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%" PRId64 " image tokens in one sample", image_tokens);
   motet_status status = MOTET_OK;
   const mt_turn *turns = conversation->turns.data;
-  if (system != NULL && (conversation->turns.count == 0 || turns[0].role != MT_ROLE_SYSTEM)) {
+  if (chat->first >= 0 &&
+      (!MT_ARRAY_PUSH(tokens, chat->first) || (targets != NULL && !MT_ARRAY_PUSH(targets, false))))
+    status = no_memory(error);
+  if (status == MOTET_OK && system != NULL && (conversation->turns.count == 0 || turns[0].role != MT_ROLE_SYSTEM)) {
     const mt_turn own = {MT_ROLE_SYSTEM, system, strlen(system)};
     status = push_turn(chat, &own, &tiles, error, tokens, targets);
   }

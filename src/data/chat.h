@@ -1,9 +1,13 @@
 /** @file
- * The chat template of InternVL 2.5 and 3 (template `internvl2_5`, the chatml of Qwen2): conversations to tokens.
+ * The chat templates of the InternVL family: conversations to tokens. That of InternVL 2.5 and 3, `internvl2_5`, is
+ * the chatml of Qwen2:
  *
  *     <|im_start|>system\n...<|im_end|>\n
  *     <|im_start|>user\n<img><IMG_CONTEXT>...</img>\nWhat is this?<|im_end|>\n
  *     <|im_start|>assistant\nA cat.<|im_end|>\n
+ *
+ * Those of InternVL 2 have no newline behind <|im_end|>: `Hermes-2`, and `internlm2-chat`, where <s> stands in
+ * front.
  */
 #ifndef MT_DATA_CHAT_H
 #define MT_DATA_CHAT_H
@@ -20,6 +24,8 @@ typedef struct mt_chat {
   const mt_tokenizer *tokenizer;
   int32_t turn_begin, turn_end;
   int32_t image_begin, image_end, image_context;
+  int32_t first;    /* in front of everything; -1: nothing */
+  bool end_newline; /* behind <|im_end|> */
   int32_t tokens_per_tile;
   int32_t opening_tokens; /* of "<|im_start|>assistant\n" */
 } mt_chat;
@@ -32,7 +38,7 @@ motet_status mt_chat_create(const mt_tokenizer *tokenizer, const mt_internvl *co
 
 /**
  * Appends the tokens of @p conversation, and to @p targets (may be NULL) a mark for each: whether it is learnt.
- * These are the assistant's words with their <|im_end|>, not the opening in front nor the newline behind it, as
+ * These are the assistant's words with their <|im_end|>, not the opening in front nor a newline behind it, as
  * InternVL's training code has it. Turns are encoded one by one.
  * @param system NULL, or the text of a system turn for conversations without one
  * @param tiles  [images] tiles of each picture

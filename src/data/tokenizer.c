@@ -42,10 +42,41 @@ int32_t mt_tokenizer_lookup(const mt_tokenizer *tokenizer, const char *text, siz
   return compare_bytes(token->text, (size_t)token->bytes, text, bytes) == 0 ? tokenizer->by_text[low] : -1;
 }
 
+int mt_tokenizer_byte_of(const mt_token *token) {
+  static const char digits[] = "0123456789ABCDEF";
+  if (token->bytes != 6 || memcmp(token->text, "<0x", 3) != 0 || token->text[5] != '>') return -1;
+  const char *high = memchr(digits, token->text[3], 16), *low = memchr(digits, token->text[4], 16);
+  return high == NULL || low == NULL ? -1 : (int)(high - digits) * 16 + (int)(low - digits);
+}
+
 int32_t mt_tokenizer_vocabulary(const mt_tokenizer *tokenizer) { return tokenizer->vocabulary; }
 
 int32_t mt_tokenizer_find(const mt_tokenizer *tokenizer, const char *text) {
   return mt_tokenizer_lookup(tokenizer, text, strlen(text));
+}
+
+/* Puts the mark for each space, and in front where the rules say so. */
+static bool mark_spaces(const mt_tokenizer *tokenizer, const char **result, size_t *result_bytes, void **owned) {
+  mt_text marked = {0};
+  const mt_character_rules *rules = &tokenizer->characters;
+  const size_t mark = strlen(MT_TOKENIZER_SPACE);
+  bool marked_already =
+      *result_bytes > 0 &&
+      ((*result)[0] == ' ' || (*result_bytes >= mark && memcmp(*result, MT_TOKENIZER_SPACE, mark) == 0));
+  if (rules->prepend && *result_bytes > 0 && !(rules->prepend_once && marked_already))
+    mt_text_append(&marked, MT_TOKENIZER_SPACE);
+  for (size_t done = 0; done < *result_bytes;) {
+    const char *rest = *result + done, *space = memchr(rest, ' ', *result_bytes - done);
+    size_t length = space == NULL ? *result_bytes - done : (size_t)(space - rest);
+    mt_text_bytes(&marked, rest, length);
+    if (space != NULL) mt_text_append(&marked, MT_TOKENIZER_SPACE);
+    done += length + (space != NULL);
+  }
+  free(*owned);
+  *owned = marked.data;
+  *result = marked.data != NULL ? marked.data : "";
+  *result_bytes = marked.length;
+  return !marked.failed;
 }
 
 bool mt_tokenizer_normalize(const mt_tokenizer *tokenizer, const char *text, size_t bytes, const char **result,
@@ -66,11 +97,46 @@ bool mt_tokenizer_normalize(const mt_tokenizer *tokenizer, const char *text, siz
     *result = (const char *)made;
     *result_bytes = (size_t)length;
   }
-  return true;
+  return !tokenizer->characters.used || mark_spaces(tokenizer, result, result_bytes, owned);
 }
 
 static motet_status out_of_memory(const encoder *state) {
   return mt_error_memory(state->error, state->tokens->count * sizeof(int32_t), "a text's tokens");
+}
+
+/* The symbols of a word in a vocabulary of characters. */
+static motet_status push_characters(encoder *state, const char *word, size_t bytes) {
+  const mt_tokenizer *tokenizer = state->tokenizer;
+  const mt_character_rules *rules = &tokenizer->characters;
+  bool unknown_before = false;
+  for (size_t place = 0, length; place < bytes; place += length) {
+    int32_t character;
+    length = mt_unicode_next((const unsigned char *)word + place, bytes - place, &character);
+    if (length == 0) length = 1; /* the text was checked; a normaliser gives nothing else */
+    int32_t id = mt_tokenizer_lookup(tokenizer, word + place, length);
+    bool whole = id >= 0, spelt = !whole && rules->byte_fallback;
+    if (whole) mt_bpe_push(&state->scratch, id);
+    for (size_t b = 0; b < length && spelt; b++)
+      mt_bpe_push(&state->scratch, tokenizer->bpe.byte_ids[(unsigned char)word[place + b]]);
+    if (!whole && !spelt) {
+      if (rules->unknown < 0) {
+        motet_status status = mt_error_set(state->error, MOTET_ERROR_PARSE, "%s has no token for U+%04X",
+                                           tokenizer->name, (unsigned)character);
+        mt_error_place(state->error, tokenizer->name, 0);
+        return status;
+      }
+      if (!(unknown_before && rules->fuse_unknown)) mt_bpe_push(&state->scratch, rules->unknown);
+    }
+    unknown_before = !whole && !spelt;
+  }
+  return MOTET_OK;
+}
+
+static motet_status encode_characters(encoder *state, const char *word, size_t bytes) {
+  if (!mt_bpe_start(&state->scratch, bytes)) return out_of_memory(state);
+  motet_status status = push_characters(state, word, bytes);
+  if (status != MOTET_OK) return status;
+  return mt_bpe_finish(&state->tokenizer->bpe, &state->scratch, state->tokens) ? MOTET_OK : out_of_memory(state);
 }
 
 static motet_status encode_word(encoder *state, const char *word, size_t bytes) {
@@ -78,6 +144,7 @@ static motet_status encode_word(encoder *state, const char *word, size_t bytes) 
     int32_t id = mt_tokenizer_lookup(state->tokenizer, word, bytes);
     if (id >= 0) return MT_ARRAY_PUSH(state->tokens, id) ? MOTET_OK : out_of_memory(state);
   }
+  if (state->tokenizer->characters.used) return encode_characters(state, word, bytes);
   int missing;
   if (mt_bpe_word(&state->tokenizer->bpe, (const unsigned char *)word, bytes, &state->scratch, state->tokens,
                   &missing))
@@ -266,6 +333,28 @@ motet_status mt_tokenizer_encode(const mt_tokenizer *tokenizer, const char *text
   return status;
 }
 
+/* The bytes that a token stands for. */
+static void append_token(const mt_tokenizer *tokenizer, const mt_token *token, mt_text *bytes) {
+  if (!tokenizer->characters.used || token->special) {
+    mt_text_bytes(bytes, token->text, (size_t)token->bytes);
+    return;
+  }
+  int byte = mt_tokenizer_byte_of(token);
+  if (byte >= 0) {
+    const char value = (char)byte;
+    mt_text_bytes(bytes, &value, 1);
+    return;
+  }
+  const size_t mark = strlen(MT_TOKENIZER_SPACE);
+  const char *text = token->text, *end = text + token->bytes, *found;
+  while ((found = memmem(text, (size_t)(end - text), MT_TOKENIZER_SPACE, mark)) != NULL) {
+    mt_text_bytes(bytes, text, (size_t)(found - text));
+    mt_text_bytes(bytes, " ", 1);
+    text = found + mark;
+  }
+  mt_text_bytes(bytes, text, (size_t)(end - text));
+}
+
 motet_status mt_tokenizer_decode(const mt_tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                                  motet_error *error, mt_text *text) {
   mt_text bytes = {0};
@@ -276,8 +365,12 @@ motet_status mt_tokenizer_decode(const mt_tokenizer *tokenizer, const int32_t *i
       status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "token %d at place %zu is not in the vocabulary of %s",
                             (int)ids[i], i, tokenizer->name);
     else if (!(skip_special && token->special))
-      mt_text_bytes(&bytes, token->text, (size_t)token->bytes);
+      append_token(tokenizer, token, &bytes);
   }
+  /* What was put in front is taken away. */
+  const mt_character_rules *rules = &tokenizer->characters;
+  if (rules->used && rules->prepend && bytes.length > 0 && bytes.data[0] == ' ')
+    memmove(bytes.data, bytes.data + 1, bytes.length--);
   if (status == MOTET_OK) mt_unicode_append_lossy(text, bytes.data, bytes.length);
   if (status == MOTET_OK && (bytes.failed || text->failed)) status = mt_error_memory(error, bytes.length, "a text");
   mt_text_free(&bytes);

@@ -39,6 +39,20 @@ typedef struct mt_split_step {
   pcre2_code *code;
 } mt_split_step;
 
+/** U+2581, which stands for a space in vocabularies of characters. */
+#define MT_TOKENIZER_SPACE "\xe2\x96\x81"
+
+/* How the vocabulary spells text. Byte-level: every byte is a letter of its alphabet. Else (SentencePiece) its
+ * letters are characters, with a mark for the space and tokens <0x00> to <0xFF> for bytes of others. */
+typedef struct mt_character_rules {
+  bool used;
+  bool prepend_once;  /* and not where the text begins with the mark */
+  bool prepend;       /* the mark is put in front of every stretch of text */
+  bool byte_fallback; /* bpe.byte_ids are those of <0x00> ... */
+  bool fuse_unknown;  /* a run of unknown characters is one token */
+  int32_t unknown;    /* id, or -1 */
+} mt_character_rules;
+
 struct mt_tokenizer {
   mt_arena *arena;
   const char *name; /* of the file */
@@ -47,6 +61,7 @@ struct mt_tokenizer {
   int32_t *by_text; /* [named] ids in order of (text, id) */
   int32_t named;
   mt_bpe bpe;
+  mt_character_rules characters;
   bool ignore_merges;              /* a word that is a token is not taken apart */
   mt_added_tokens raw, normalized; /* looked for before and behind the normalizer */
   utf8proc_option_t forms[MT_TOKENIZER_MAX_STEPS];
@@ -57,6 +72,9 @@ struct mt_tokenizer {
 
 /** The id whose text is these bytes, or -1. */
 int32_t mt_tokenizer_lookup(const mt_tokenizer *tokenizer, const char *text, size_t bytes);
+
+/** The byte that the token <0xNN> stands for, or -1. */
+int mt_tokenizer_byte_of(const mt_token *token);
 
 /** Normalises @p text by @p tokenizer's forms. `*result` is either @p text itself or, with `*owned` set to it,
  * memory for free(). False when memory is out. */

@@ -1,3 +1,4 @@
+#include "data/tokenizer_read.h"
 #include "base/text.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer_form.h"
@@ -10,16 +11,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_VOCABULARY = 1 << 22 };
-
 /* The expression of ByteLevel's own cutting (GPT-2). */
 static const char *const BYTE_LEVEL_PATTERN =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* at_fault(error, name, key, status, format, ...): an error with file and key. */
-#define at_fault(error, name, key, ...) (place_error((error), (name), (key), mt_error_set((error), __VA_ARGS__)))
-
-static motet_status place_error(motet_error *error, const char *name, const char *key, motet_status status) {
+motet_status mt_tokenizer_place(motet_error *error, const char *name, const char *key, motet_status status) {
   mt_error_place(error, name, 0);
   mt_error_key(error, key);
   return status;
@@ -27,9 +23,8 @@ static motet_status place_error(motet_error *error, const char *name, const char
 
 static motet_status no_memory(motet_error *error) { return mt_error_memory(error, 0, "a tokenizer"); }
 
-/* A boolean field, `fallback` where it is absent or null. */
-static motet_status read_flag(const json_t *object, const char *key, bool fallback, const char *name,
-                              motet_error *error, bool *flag) {
+motet_status mt_tokenizer_flag(const json_t *object, const char *key, bool fallback, const char *name,
+                               motet_error *error, bool *flag) {
   const json_t *value = json_object_get(object, key);
   *flag = fallback;
   if (value == NULL || json_is_null(value)) return MOTET_OK;
@@ -39,12 +34,25 @@ static motet_status read_flag(const json_t *object, const char *key, bool fallba
   return MOTET_OK;
 }
 
-static const char *type_of(const json_t *object) {
+const char *mt_tokenizer_type(const json_t *object) {
   const char *type = json_string_value(json_object_get(object, "type"));
   return type == NULL ? "(none)" : type;
 }
 
 /* ---- normalizer ---- */
+
+static bool is_text(const json_t *value, const char *wanted) {
+  return json_is_string(value) && strcmp(json_string_value(value), wanted) == 0;
+}
+
+/* Vocabularies of characters: the mark in front, and for each space. */
+static bool marks_spaces(mt_tokenizer *tokenizer, const json_t *normalizer, const char *type) {
+  if (strcmp(type, "Prepend") == 0 && is_text(json_object_get(normalizer, "prepend"), MT_TOKENIZER_SPACE))
+    return tokenizer->characters.prepend = true;
+  return strcmp(type, "Replace") == 0 &&
+         is_text(json_object_get(json_object_get(normalizer, "pattern"), "String"), " ") &&
+         is_text(json_object_get(normalizer, "content"), MT_TOKENIZER_SPACE);
+}
 
 static motet_status read_normalizer(mt_tokenizer *tokenizer, const json_t *normalizer, int depth,
                                     motet_error *error) {
@@ -56,7 +64,7 @@ static motet_status read_normalizer(mt_tokenizer *tokenizer, const json_t *norma
                {"NFKC", UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
                {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
   if (normalizer == NULL || json_is_null(normalizer)) return MOTET_OK;
-  const char *type = type_of(normalizer);
+  const char *type = mt_tokenizer_type(normalizer);
   if (strcmp(type, "Sequence") == 0 && depth == 0) {
     const json_t *parts = json_object_get(normalizer, "normalizers");
     for (size_t i = 0; i < json_array_size(parts); i++) {
@@ -65,6 +73,7 @@ static motet_status read_normalizer(mt_tokenizer *tokenizer, const json_t *norma
     }
     return MOTET_OK;
   }
+  if (tokenizer->characters.used && marks_spaces(tokenizer, normalizer, type)) return MOTET_OK;
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
     if (strcmp(type, forms[i].type) == 0 && tokenizer->form_count < MT_TOKENIZER_MAX_STEPS) {
       tokenizer->forms[tokenizer->form_count++] = (utf8proc_option_t)forms[i].options;
@@ -168,8 +177,8 @@ static motet_status read_split(mt_tokenizer *tokenizer, const json_t *split, mot
 
 static motet_status read_byte_level(mt_tokenizer *tokenizer, const json_t *byte_level, motet_error *error) {
   bool prefix, cut;
-  motet_status status = read_flag(byte_level, "add_prefix_space", true, tokenizer->name, error, &prefix);
-  if (status == MOTET_OK) status = read_flag(byte_level, "use_regex", true, tokenizer->name, error, &cut);
+  motet_status status = mt_tokenizer_flag(byte_level, "add_prefix_space", true, tokenizer->name, error, &prefix);
+  if (status == MOTET_OK) status = mt_tokenizer_flag(byte_level, "use_regex", true, tokenizer->name, error, &cut);
   if (status != MOTET_OK) return status;
   if (prefix) tokenizer->steps[tokenizer->step_count++].code = NULL;
   if (!cut) return MOTET_OK;
@@ -181,9 +190,29 @@ static motet_status read_byte_level(mt_tokenizer *tokenizer, const json_t *byte_
   return status;
 }
 
+/* Of a vocabulary of characters: none, or one that marks the spaces and cuts nothing. */
+static motet_status read_metaspace(mt_tokenizer *tokenizer, const json_t *metaspace, motet_error *error) {
+  if (metaspace == NULL || json_is_null(metaspace)) return MOTET_OK;
+  const char *name = tokenizer->name, *key = "pre_tokenizer";
+  const char *scheme = json_string_value(json_object_get(metaspace, "prepend_scheme"));
+  bool split;
+  motet_status status = mt_tokenizer_flag(metaspace, "split", true, name, error, &split);
+  if (status != MOTET_OK) return status;
+  bool always = scheme != NULL && strcmp(scheme, "always") == 0,
+       never = scheme != NULL && strcmp(scheme, "never") == 0;
+  if (split || !(always || never) || !is_text(json_object_get(metaspace, "replacement"), MT_TOKENIZER_SPACE))
+    return at_fault(error, name, key, MOTET_ERROR_UNSUPPORTED,
+                    "%s: this Metaspace is not supported; one with \"split\": false, replacement U+2581 and "
+                    "prepend_scheme \"always\" or \"never\" is",
+                    name);
+  tokenizer->characters.prepend = tokenizer->characters.prepend_once = always;
+  return MOTET_OK;
+}
+
 static motet_status read_pre_tokenizer(mt_tokenizer *tokenizer, const json_t *pre_tokenizer, motet_error *error) {
   const char *name = tokenizer->name, *key = "pre_tokenizer";
-  bool sequence = strcmp(type_of(pre_tokenizer), "Sequence") == 0;
+  if (tokenizer->characters.used) return read_metaspace(tokenizer, pre_tokenizer, error);
+  bool sequence = strcmp(mt_tokenizer_type(pre_tokenizer), "Sequence") == 0;
   const json_t *parts = json_object_get(pre_tokenizer, "pretokenizers");
   size_t count = sequence ? json_array_size(parts) : 1;
   /* ByteLevel takes two steps and comes last, once. */
@@ -193,7 +222,7 @@ static motet_status read_pre_tokenizer(mt_tokenizer *tokenizer, const json_t *pr
                     MT_TOKENIZER_MAX_STEPS - 1);
   for (size_t i = 0; i < count; i++) {
     const json_t *part = sequence ? json_array_get(parts, i) : pre_tokenizer;
-    const char *type = type_of(part);
+    const char *type = mt_tokenizer_type(part);
     bool last = i + 1 == count;
     motet_status status;
     if (strcmp(type, "ByteLevel") == 0 && last)
@@ -207,160 +236,6 @@ static motet_status read_pre_tokenizer(mt_tokenizer *tokenizer, const json_t *pr
     if (status != MOTET_OK) return status;
   }
   return MOTET_OK;
-}
-
-/* ---- vocabulary and merges ---- */
-
-static motet_status check_model(const json_t *model, const char *name, motet_error *error) {
-  static const char *const must_be_empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
-  const char *type = type_of(model);
-  /* Older files do not name the type. */
-  if (!json_is_object(model) || (strcmp(type, "BPE") != 0 && strcmp(type, "(none)") != 0))
-    return at_fault(error, name, "model.type", MOTET_ERROR_UNSUPPORTED, "%s: model %s is not supported; BPE is",
-                    name, type);
-  for (size_t i = 0; i < sizeof must_be_empty / sizeof *must_be_empty; i++) {
-    const json_t *value = json_object_get(model, must_be_empty[i]);
-    bool empty = value == NULL || json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0);
-    if (!empty)
-      return at_fault(error, name, must_be_empty[i], MOTET_ERROR_UNSUPPORTED, "%s: model.%s is not supported", name,
-                      must_be_empty[i]);
-  }
-  bool fallback;
-  motet_status status = read_flag(model, "byte_fallback", false, name, error, &fallback);
-  if (status == MOTET_OK && fallback)
-    return at_fault(error, name, "byte_fallback", MOTET_ERROR_UNSUPPORTED,
-                    "%s: model.byte_fallback is not supported", name);
-  return status;
-}
-
-static bool is_id(const json_t *value) {
-  return json_is_integer(value) && json_integer_value(value) >= 0 && json_integer_value(value) < MAX_VOCABULARY;
-}
-
-/* One more than the largest id of vocabulary and added tokens, and checks that ids are ids. */
-static motet_status count_ids(const json_t *vocab, const json_t *added, const char *name, motet_error *error,
-                              int32_t *vocabulary) {
-  json_int_t largest = -1;
-  const char *token;
-  json_t *id;
-  if (!json_is_object(vocab))
-    return at_fault(error, name, "model.vocab", MOTET_ERROR_PARSE, "%s has no object model.vocab", name);
-  if (added != NULL && !json_is_array(added) && !json_is_null(added))
-    return at_fault(error, name, "added_tokens", MOTET_ERROR_PARSE, "%s: added_tokens is not a list", name);
-  json_object_foreach((json_t *)vocab, token, id) {
-    if (!is_id(id))
-      return at_fault(error, name, "model.vocab", MOTET_ERROR_PARSE,
-                      "%s: the id of token \"%.100s\" is not a number from 0 to %d", name, token,
-                      MAX_VOCABULARY - 1);
-    if (json_integer_value(id) > largest) largest = json_integer_value(id);
-  }
-  for (size_t i = 0; i < json_array_size(added); i++) {
-    id = json_object_get(json_array_get(added, i), "id");
-    if (!is_id(id))
-      return at_fault(error, name, "added_tokens", MOTET_ERROR_PARSE,
-                      "%s: the id of added token %zu is not a number from 0 to %d", name, i, MAX_VOCABULARY - 1);
-    if (json_integer_value(id) > largest) largest = json_integer_value(id);
-  }
-  *vocabulary = (int32_t)largest + 1;
-  return MOTET_OK;
-}
-
-static motet_status read_vocabulary(mt_tokenizer *tokenizer, const json_t *vocab, motet_error *error) {
-  const char *token;
-  json_t *value;
-  json_object_foreach((json_t *)vocab, token, value) {
-    int32_t id = (int32_t)json_integer_value(value);
-    size_t bytes = strlen(token);
-    mt_token *place = &tokenizer->tokens[id];
-    if (place->text != NULL)
-      return at_fault(error, tokenizer->name, "model.vocab", MOTET_ERROR_PARSE,
-                      "%s: two tokens have the id %" PRId32 ", one is \"%.100s\"", tokenizer->name, id, token);
-    unsigned char *text = mt_arena_array(tokenizer->arena, bytes + 1, 1);
-    if (text == NULL || bytes > INT32_MAX) return no_memory(error);
-    ptrdiff_t length = mt_unicode_bytes_of_token(token, bytes, text);
-    if (length < 0) { /* not in the alphabet: an added token that stands in the vocabulary too */
-      memcpy(text, token, bytes + 1);
-      length = (ptrdiff_t)bytes;
-    } else {
-      text[length] = '\0';
-      if (length == 1) tokenizer->bpe.byte_ids[text[0]] = id;
-    }
-    *place = (mt_token){.text = (const char *)text, .bytes = (int32_t)length};
-  }
-  return MOTET_OK;
-}
-
-/* The halves of a merge, in either form; false if it is neither. */
-static bool merge_halves(const json_t *merge, mt_text *left, mt_text *right) {
-  left->length = right->length = 0;
-  const char *first = json_string_value(json_array_get(merge, 0)),
-             *second = json_string_value(json_array_get(merge, 1));
-  if (json_is_array(merge)) {
-    if (json_array_size(merge) != 2 || first == NULL || second == NULL) return false;
-    mt_text_bytes(left, first, strlen(first));
-    mt_text_bytes(right, second, strlen(second));
-    return true;
-  }
-  const char *text = json_string_value(merge), *space = text == NULL ? NULL : strchr(text, ' ');
-  if (space == NULL || strchr(space + 1, ' ') != NULL) return false;
-  mt_text_bytes(left, text, (size_t)(space - text));
-  mt_text_bytes(right, space + 1, strlen(space + 1));
-  return true;
-}
-
-static motet_status read_merges(mt_tokenizer *tokenizer, const json_t *merges, const json_t *vocab,
-                                motet_error *error) {
-  mt_text left = {0}, right = {0};
-  motet_status status = MOTET_OK;
-  size_t count = json_array_size(merges);
-  for (size_t i = 0; i < count && status == MOTET_OK; i++) {
-    char key[40];
-    snprintf(key, sizeof key, "model.merges[%zu]", i);
-    if (!merge_halves(json_array_get(merges, i), &left, &right)) {
-      status = at_fault(error, tokenizer->name, key, MOTET_ERROR_PARSE,
-                        "%s: merge %zu is neither \"a b\" nor [\"a\", \"b\"]", tokenizer->name, i);
-      break;
-    }
-    const json_t *first = left.failed ? NULL : json_object_get(vocab, left.data),
-                 *second = right.failed ? NULL : json_object_get(vocab, right.data);
-    size_t half = left.length;
-    mt_text_bytes(&left, right.data, right.length);
-    const json_t *whole = left.failed ? NULL : json_object_get(vocab, left.data);
-    if (left.failed || right.failed)
-      status = no_memory(error);
-    else if (first == NULL || second == NULL || whole == NULL)
-      status = at_fault(error, tokenizer->name, key, MOTET_ERROR_PARSE,
-                        "%s: merge %zu (\"%.*s\" with \"%s\") %s is not in the vocabulary", tokenizer->name, i,
-                        (int)(half < 100 ? half : 100), left.data, right.data,
-                        first == NULL    ? "starts with what"
-                        : second == NULL ? "ends with what"
-                                         : "gives what");
-    else
-      mt_bpe_add(&tokenizer->bpe, (mt_bpe_merge){.left = (int32_t)json_integer_value(first),
-                                                 .right = (int32_t)json_integer_value(second),
-                                                 .rank = (int32_t)i,
-                                                 .merged = (int32_t)json_integer_value(whole)});
-  }
-  mt_text_free(&left);
-  mt_text_free(&right);
-  return status;
-}
-
-static motet_status read_model(mt_tokenizer *tokenizer, const json_t *model, const json_t *added,
-                               motet_error *error) {
-  const char *name = tokenizer->name;
-  const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
-  motet_status status = check_model(model, name, error);
-  if (status == MOTET_OK) status = read_flag(model, "ignore_merges", false, name, error, &tokenizer->ignore_merges);
-  if (status == MOTET_OK) status = count_ids(vocab, added, name, error, &tokenizer->vocabulary);
-  if (status != MOTET_OK) return status;
-  if (!json_is_array(merges) || json_array_size(merges) > INT32_MAX)
-    return at_fault(error, name, "model.merges", MOTET_ERROR_PARSE, "%s has no list model.merges", name);
-  tokenizer->tokens = MT_ARENA_NEW(tokenizer->arena, mt_token, tokenizer->vocabulary);
-  if (tokenizer->tokens == NULL || !mt_bpe_create(&tokenizer->bpe, json_array_size(merges)))
-    return no_memory(error);
-  status = read_vocabulary(tokenizer, vocab, error);
-  return status != MOTET_OK ? status : read_merges(tokenizer, merges, vocab, error);
 }
 
 /* ---- added tokens ---- */
@@ -415,11 +290,11 @@ static motet_status read_added(mt_tokenizer *tokenizer, const json_t *entry, siz
   mt_added_token token = {.id = (int32_t)json_integer_value(json_object_get(entry, "id")),
                           .bytes = (int32_t)json_string_length(content)};
   bool special, normalized;
-  motet_status status = read_flag(entry, "special", false, name, error, &special);
-  if (status == MOTET_OK) status = read_flag(entry, "normalized", !special, name, error, &normalized);
-  if (status == MOTET_OK) status = read_flag(entry, "lstrip", false, name, error, &token.left_strip);
-  if (status == MOTET_OK) status = read_flag(entry, "rstrip", false, name, error, &token.right_strip);
-  if (status == MOTET_OK) status = read_flag(entry, "single_word", false, name, error, &token.single_word);
+  motet_status status = mt_tokenizer_flag(entry, "special", false, name, error, &special);
+  if (status == MOTET_OK) status = mt_tokenizer_flag(entry, "normalized", !special, name, error, &normalized);
+  if (status == MOTET_OK) status = mt_tokenizer_flag(entry, "lstrip", false, name, error, &token.left_strip);
+  if (status == MOTET_OK) status = mt_tokenizer_flag(entry, "rstrip", false, name, error, &token.right_strip);
+  if (status == MOTET_OK) status = mt_tokenizer_flag(entry, "single_word", false, name, error, &token.single_word);
   if (status != MOTET_OK) return status;
   const json_t *known = json_object_get(vocab, text);
   mt_token *place = &tokenizer->tokens[token.id];
@@ -481,11 +356,28 @@ static motet_status index_texts(mt_tokenizer *tokenizer, motet_error *error) {
   return MOTET_OK;
 }
 
+/* Whether the vocabulary's letters are characters: nothing turns bytes into an alphabet, and something marks spaces
+ * or spells bytes. */
+static bool spells_characters(const json_t *root) {
+  const json_t *pre_tokenizer = json_object_get(root, "pre_tokenizer");
+  if (pre_tokenizer != NULL && !json_is_null(pre_tokenizer))
+    return strcmp(mt_tokenizer_type(pre_tokenizer), "Metaspace") == 0;
+  if (json_is_true(json_object_get(json_object_get(root, "model"), "byte_fallback"))) return true;
+  const json_t *normalizer = json_object_get(root, "normalizer"),
+               *parts = json_object_get(normalizer, "normalizers");
+  bool marks = strcmp(mt_tokenizer_type(normalizer), "Replace") == 0;
+  for (size_t i = 0; i < json_array_size(parts); i++)
+    marks = marks || strcmp(mt_tokenizer_type(json_array_get(parts, i)), "Replace") == 0;
+  return marks;
+}
+
 static motet_status read_root(mt_tokenizer *tokenizer, const json_t *root, motet_error *error) {
   const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
-  motet_status status = read_model(tokenizer, model, added, error);
+  const json_t *pre_tokenizer = json_object_get(root, "pre_tokenizer");
+  tokenizer->characters.used = spells_characters(root);
+  motet_status status = mt_tokenizer_read_model(tokenizer, model, added, error);
   if (status == MOTET_OK) status = read_normalizer(tokenizer, json_object_get(root, "normalizer"), 0, error);
-  if (status == MOTET_OK) status = read_pre_tokenizer(tokenizer, json_object_get(root, "pre_tokenizer"), error);
+  if (status == MOTET_OK) status = read_pre_tokenizer(tokenizer, pre_tokenizer, error);
   if (status == MOTET_OK) status = read_all_added(tokenizer, added, json_object_get(model, "vocab"), error);
   if (status == MOTET_OK) status = index_texts(tokenizer, error);
   return status;

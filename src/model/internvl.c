@@ -136,13 +136,55 @@ static void read_rotary(mt_json *json, const form *keys, mt_internvl_decoder *de
                  "missing; dynamic rope scaling starts behind it");
 }
 
+/* What a decoder's model_type says. */
+static const struct {
+  const char *type;
+  mt_internvl_names names;
+  bool attention_bias;           /* on q, k and v */
+  const char *switches[2];       /* keys that would put biases where none are supported */
+  bool switched;                 /* what the first one is where the file is silent */
+  int32_t positions;             /* trained length where the file is silent; 0: unknown */
+  bool chat_alone;               /* published in the original form alone */
+  mt_internvl_template template; /* where the file is silent */
+} decoders[] = {
+    {"qwen2", MT_INTERNVL_NAMES_LLAMA, true, {NULL, NULL}, false, 0, false, MT_INTERNVL_TEMPLATE_INTERNVL2_5},
+    {"llama",
+     MT_INTERNVL_NAMES_LLAMA,
+     false,
+     {"attention_bias", "mlp_bias"},
+     false,
+     0,
+     false,
+     MT_INTERNVL_TEMPLATE_HERMES2},
+    {"internlm2",
+     MT_INTERNVL_NAMES_INTERNLM2,
+     false,
+     {"bias", NULL},
+     true,
+     2048,
+     true,
+     MT_INTERNVL_TEMPLATE_INTERNLM2},
+};
+enum { DECODERS = sizeof decoders / sizeof *decoders };
+
+static int find_decoder(mt_json *json, const char *key) {
+  static const char known[] = "\"qwen2\", \"llama\" or \"internlm2\"";
+  const char *type = mt_json_text_or(json, key, "");
+  for (int d = 0; d < DECODERS; d++)
+    if (strcmp(type, decoders[d].type) == 0) return d;
+  if (json->status == MOTET_OK && type[0] == '\0')
+    mt_json_fail(json, MOTET_ERROR_PARSE, key, "missing; the decoder's type belongs here, %s", known);
+  unsupported(json, key, type, known);
+  return -1;
+}
+
 static void read_decoder(mt_json *json, const form *keys, mt_internvl_decoder *decoder) {
   char path[MOTET_ERROR_KEY_SIZE];
-  const char *type = mt_json_text_or(json, inside(keys, "model_type", path), "");
-  bool qwen2 = strcmp(type, "qwen2") == 0, llama = strcmp(type, "llama") == 0;
-  if (json->status == MOTET_OK && type[0] == '\0')
-    mt_json_fail(json, MOTET_ERROR_PARSE, path, "missing; the decoder's type belongs here, \"qwen2\" or \"llama\"");
-  if (!qwen2 && !llama) unsupported(json, path, type, "\"qwen2\" or \"llama\"");
+  const int kind = find_decoder(json, inside(keys, "model_type", path));
+  if (kind < 0) return;
+  if (decoders[kind].chat_alone && keys != &forms[0])
+    unsupported(json, path, decoders[kind].type, "its original form, model_type \"internvl_chat\",");
+  decoder->names = decoders[kind].names;
   decoder->layers = (int32_t)mt_json_integer(json, inside(keys, "num_hidden_layers", path), 1, LAYERS_MAX);
   decoder->hidden = (int32_t)mt_json_integer(json, inside(keys, "hidden_size", path), 1, WIDTH_MAX);
   decoder->intermediate = (int32_t)mt_json_integer(json, inside(keys, "intermediate_size", path), 1, WIDTH_MAX);
@@ -151,11 +193,14 @@ static void read_decoder(mt_json *json, const form *keys, mt_internvl_decoder *d
       (int32_t)mt_json_integer_or(json, inside(keys, "num_key_value_heads", path), 1, HEADS_MAX, decoder->heads);
   decoder->vocabulary = (int32_t)mt_json_integer(json, inside(keys, "vocab_size", path), 1, VOCABULARY_MAX);
   decoder->norm_epsilon = (float)mt_json_number_or(json, inside(keys, "rms_norm_eps", path), 1e-12, 0.1, 1e-6);
-  decoder->max_positions =
-      (int32_t)mt_json_integer_or(json, inside(keys, "max_position_embeddings", path), 1, POSITIONS_MAX, 0);
-  decoder->attention_bias = qwen2; /* Llama's switch would put one on the output projection too */
-  if (llama) want_boolean(json, inside(keys, "attention_bias", path), false);
-  if (llama) want_boolean(json, inside(keys, "mlp_bias", path), false);
+  decoder->max_positions = (int32_t)mt_json_integer_or(json, inside(keys, "max_position_embeddings", path), 1,
+                                                       POSITIONS_MAX, decoders[kind].positions);
+  decoder->attention_bias = decoders[kind].attention_bias;
+  /* Llama's and InternLM2's switches would put one on the output projection too. */
+  for (int s = 0; s < 2 && decoders[kind].switches[s] != NULL; s++)
+    if (mt_json_boolean_or(json, inside(keys, decoders[kind].switches[s], path), s == 0 && decoders[kind].switched))
+      mt_json_fail(json, MOTET_ERROR_UNSUPPORTED, path, "true%s is not supported; false is",
+                   mt_json_find(json, path) == NULL ? ", which it means where it is missing," : "");
   want_text(json, inside(keys, "hidden_act", path), "silu");
   want_zero(json, inside(keys, "attention_dropout", path));
   want_boolean(json, inside(keys, "use_sliding_window", path), false);
@@ -219,6 +264,28 @@ static void read_shuffle(mt_json *json, mt_internvl *config) {
   config->tokens_per_tile = grid / side * (grid / side);
 }
 
+static void read_template(mt_json *json, mt_internvl *config) {
+  static const struct {
+    const char *name;
+    mt_internvl_template template;
+  } templates[] = {{"internvl2_5", MT_INTERNVL_TEMPLATE_INTERNVL2_5},
+                   {"Hermes-2", MT_INTERNVL_TEMPLATE_HERMES2},
+                   {"internlm2-chat", MT_INTERNVL_TEMPLATE_INTERNLM2}};
+  const char *name = mt_json_text_or(json, "template", "");
+  if (name[0] == '\0') {
+    const char *type = mt_json_text_or(json, "llm_config.model_type", "");
+    for (int d = 0; d < DECODERS; d++)
+      if (strcmp(type, decoders[d].type) == 0) config->template = decoders[d].template;
+    return;
+  }
+  for (size_t t = 0; t < sizeof templates / sizeof *templates; t++)
+    if (strcmp(name, templates[t].name) == 0) {
+      config->template = templates[t].template;
+      return;
+    }
+  unsupported(json, "template", name, "\"internvl2_5\", \"Hermes-2\" or \"internlm2-chat\"");
+}
+
 static void read_chat(mt_json *json, mt_internvl *config) {
   want_text(json, "ps_version", "v2");
   if (mt_json_find(json, "ps_version") == NULL)
@@ -230,6 +297,7 @@ static void read_chat(mt_json *json, mt_internvl *config) {
     mt_json_fail(json, MOTET_ERROR_UNSUPPORTED, "force_image_size",
                  "%lld differs from vision_config.image_size %lld; interpolated positions are not supported",
                  (long long)forced, (long long)size);
+  read_template(json, config);
   config->image_token = -1; /* a token of the tokenizer: <IMG_CONTEXT> */
 }
 

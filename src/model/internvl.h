@@ -33,7 +33,21 @@ typedef struct mt_internvl_vision {
   bool qk_norm;
 } mt_internvl_vision;
 
+/** What files call a decoder's weights, and how they join them. */
+typedef enum mt_internvl_names {
+  MT_INTERNVL_NAMES_LLAMA,    /* Llama, Qwen2: q, k and v apart, gate and up apart */
+  MT_INTERNVL_NAMES_INTERNLM2 /* wqkv with the heads of a group side by side; w1, w3, w2 */
+} mt_internvl_names;
+
+/** How a conversation becomes text: see data/chat.c. */
+typedef enum mt_internvl_template {
+  MT_INTERNVL_TEMPLATE_INTERNVL2_5,
+  MT_INTERNVL_TEMPLATE_HERMES2,
+  MT_INTERNVL_TEMPLATE_INTERNLM2
+} mt_internvl_template;
+
 typedef struct mt_internvl_decoder {
+  mt_internvl_names names;
   int32_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocabulary;
   float norm_epsilon;
   double rope_theta;
@@ -44,6 +58,7 @@ typedef struct mt_internvl_decoder {
 } mt_internvl_decoder;
 
 typedef struct mt_internvl {
+  mt_internvl_template template;
   bool hf_form; /* the transformers form: names of weights and keys differ, the mathematics do not */
   mt_internvl_vision vision;
   mt_internvl_decoder decoder;
@@ -98,6 +113,23 @@ enum {
 };
 enum { MT_HEAD_NORM, MT_HEAD_WEIGHT };
 
+/**
+ * The order of a matrix's rows in files, where it is not that in memory. In memory the heads of q come first, then
+ * those of k, then those of v; in files (InternLM2's wqkv) a group follows another: the `queries` heads of q that
+ * share a key, the key, the value. All blocks have `rows` rows. groups 0: files have the order of memory.
+ */
+typedef struct mt_internvl_grouping {
+  int32_t groups, queries;
+  int64_t rows;
+} mt_internvl_grouping;
+
+/** The block in memory that is block @p block in files. */
+static inline int64_t mt_internvl_memory_block(const mt_internvl_grouping *grouping, int64_t block) {
+  const int64_t groups = grouping->groups, queries = grouping->queries;
+  const int64_t group = block / (queries + 2), place = block % (queries + 2);
+  return place < queries ? group * queries + place : groups * (queries + place - queries) + group;
+}
+
 /** A weight of a layer as files know it. */
 typedef struct mt_internvl_weight {
   char name[96];  /* in the published files of the config's own form */
@@ -106,6 +138,7 @@ typedef struct mt_internvl_weight {
   int32_t dims;
   int64_t shape[4];
   int64_t count;
+  mt_internvl_grouping grouping;
   bool decay; /* weight decay applies: matrices, not biases, norms, scales and positions */
 } mt_internvl_weight;
 

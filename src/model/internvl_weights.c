@@ -23,6 +23,7 @@ typedef enum extent {
   HIDDEN,
   QUERY,
   KEY,
+  QUERY_KEYS,
   UP,
   VOCABULARY,
   EXTENTS
@@ -135,6 +136,28 @@ static const row decoder_block[] = {
     {.slot = -1},
 };
 
+static const row internlm2_embed[] = {
+    {MT_TOKEN_EMBED_WEIGHT, FORM_BOTH, "tok_embeddings.weight", NULL, {VOCABULARY, HIDDEN}, ALWAYS, true},
+    {.slot = -1},
+};
+
+static const row internlm2_block[] = {
+    {MT_DECODER_BLOCK_NORM1, FORM_BOTH, "attention_norm.weight", NULL, {HIDDEN}, ALWAYS, false},
+    {MT_DECODER_BLOCK_QKV, FORM_BOTH, "attention.wqkv.weight", NULL, {QUERY_KEYS, HIDDEN}, ALWAYS, true},
+    {MT_DECODER_BLOCK_OUT, FORM_BOTH, "attention.wo.weight", NULL, {HIDDEN, QUERY}, ALWAYS, true},
+    {MT_DECODER_BLOCK_NORM2, FORM_BOTH, "ffn_norm.weight", NULL, {HIDDEN}, ALWAYS, false},
+    {MT_DECODER_BLOCK_GATE_UP, FORM_BOTH, "feed_forward.w1.weight", NULL, {UP, HIDDEN}, ALWAYS, true},
+    {MT_DECODER_BLOCK_GATE_UP, FORM_BOTH, "feed_forward.w3.weight", NULL, {UP, HIDDEN}, ALWAYS, true},
+    {MT_DECODER_BLOCK_DOWN, FORM_BOTH, "feed_forward.w2.weight", NULL, {HIDDEN, UP}, ALWAYS, true},
+    {.slot = -1},
+};
+
+static const row internlm2_head[] = {
+    {MT_HEAD_NORM, FORM_BOTH, "model.norm.weight", NULL, {HIDDEN}, ALWAYS, false},
+    {MT_HEAD_WEIGHT, FORM_BOTH, "output.weight", NULL, {VOCABULARY, HIDDEN}, UNTIED, true},
+    {.slot = -1},
+};
+
 static const row head[] = {
     {MT_HEAD_NORM, FORM_BOTH, "model.norm.weight", NULL, {HIDDEN}, ALWAYS, false},
     {MT_HEAD_WEIGHT, FORM_BOTH, "lm_head.weight", NULL, {VOCABULARY, HIDDEN}, UNTIED, true},
@@ -153,6 +176,17 @@ static const struct {
     [MT_INTERNVL_DECODER_BLOCK] = {decoder_block, "language_model.model.layers.#", "language_model.model.layers.#"},
     [MT_INTERNVL_HEAD] = {head, "language_model.", "language_model."},
 };
+
+/* The rows of a kind under the decoder's own names. */
+static const row *rows_of(const mt_internvl *config, mt_internvl_kind kind) {
+  if (config->decoder.names == MT_INTERNVL_NAMES_INTERNLM2) switch (kind) {
+    case MT_INTERNVL_TOKEN_EMBED: return internlm2_embed;
+    case MT_INTERNVL_DECODER_BLOCK: return internlm2_block;
+    case MT_INTERNVL_HEAD: return internlm2_head;
+    default: break;
+    }
+  return kinds[kind].rows;
+}
 
 int32_t mt_internvl_shuffle(const mt_internvl *config) {
   return (int32_t)lround(1.0 / (double)config->downsample_ratio);
@@ -193,6 +227,7 @@ static void fill_extents(const mt_internvl *config, int64_t extents[EXTENTS]) {
       [HIDDEN] = decoder->hidden,
       [QUERY] = (int64_t)decoder->heads * decoder->head_dim,
       [KEY] = (int64_t)decoder->kv_heads * decoder->head_dim,
+      [QUERY_KEYS] = ((int64_t)decoder->heads + 2 * (int64_t)decoder->kv_heads) * decoder->head_dim,
       [UP] = decoder->intermediate,
       [VOCABULARY] = decoder->vocabulary,
   };
@@ -229,13 +264,17 @@ int32_t mt_internvl_weights(const mt_internvl *config, int32_t layer,
                                   [QK_NORM] = config->vision.qk_norm,
                                   [ATTENTION_BIAS] = config->decoder.attention_bias,
                                   [UNTIED] = !config->decoder.tied_embeddings};
-  for (const row *r = kinds[kind].rows; r->slot >= 0; r++) {
+  for (const row *r = rows_of(config, kind); r->slot >= 0; r++) {
     if (!holds[r->when] || !(r->forms & (config->hf_form ? FORM_HF : FORM_CHAT))) continue;
     mt_internvl_weight *weight = &weights[count++];
     *weight = (mt_internvl_weight){.slot = r->slot, .count = 1, .decay = r->decay};
     const char *name = config->hf_form && r->hf != NULL ? r->hf : r->chat;
     snprintf(weight->name, sizeof weight->name, "%.*s%s%s", length, prefix, number, name);
     write_alias(config, weight);
+    if (r->shape[0] == QUERY_KEYS)
+      weight->grouping = (mt_internvl_grouping){.groups = config->decoder.kv_heads,
+                                                .queries = config->decoder.heads / config->decoder.kv_heads,
+                                                .rows = config->decoder.head_dim};
     for (; weight->dims < 4 && r->shape[weight->dims] != NONE; weight->dims++) {
       weight->shape[weight->dims] = extents[r->shape[weight->dims]];
       weight->count *= weight->shape[weight->dims];

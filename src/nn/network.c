@@ -66,6 +66,7 @@ static motet_status describe(mt_network *network, int32_t layer, const mt_intern
                               .layer = layer,
                               .dims = weight->dims,
                               .count = weight->count,
+                              .grouping = weight->grouping,
                               .trainable = gradient != NULL,
                               .decay = weight->decay,
                               .value = value,

@@ -22,6 +22,7 @@ typedef struct mt_parameter {
   int32_t dims;
   int64_t shape[4];
   int64_t count;
+  mt_internvl_grouping grouping; /* the order of its rows in files */
   bool trainable;
   bool decay; /* weight decay applies: matrices, not biases and norms */
   float *value;

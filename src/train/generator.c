@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Tokens that end an answer, as far as the tokenizer has them. */
-static const char *const stop_words[] = {"<|im_end|>", "<|endoftext|>"};
+static const char *const stop_words[] = {"<|im_end|>", "<|endoftext|>", "</s>"};
 enum { STOPS = sizeof stop_words / sizeof *stop_words };
 
 struct mt_generator {

@@ -19,11 +19,21 @@ typedef struct family {
 static const family weights_family = {.stem = "model"}, moments_family = {.stem = "optimizer", .moments = true};
 static const char *const moment_prefixes[2] = {"first.", "second."};
 
+/** Blocks of rows that files have in an order of their own; 1 where all follow as in memory. */
+static int64_t block_count(const mt_internvl_grouping *grouping) {
+  return grouping->groups == 0 ? 1 : grouping->groups * ((int64_t)grouping->queries + 2);
+}
+
 static motet_status load_tensor(const mt_safetensors *tensors, const mt_parameter *parameter, const char *name,
                                 float *values, motet_error *error) {
   const mt_safetensor *tensor;
   motet_status status = mt_safetensors_require(tensors, name, parameter->dims, parameter->shape, error, &tensor);
-  return status == MOTET_OK ? mt_safetensor_floats(tensor, 0, parameter->count, error, values) : status;
+  const mt_internvl_grouping *grouping = &parameter->grouping;
+  const int64_t blocks = block_count(grouping), floats = parameter->count / blocks;
+  for (int64_t b = 0; b < blocks && status == MOTET_OK; b++)
+    status = mt_safetensor_floats(tensor, b * floats, floats, error,
+                                  values + (blocks == 1 ? 0 : mt_internvl_memory_block(grouping, b)) * floats);
+  return status;
 }
 
 motet_status mt_weights_load(mt_network *network, const char *path, motet_error *error) {
@@ -106,6 +116,7 @@ typedef struct piece {
   mt_safetensors_entry entry;
   const float *values;
   int64_t count;
+  const mt_internvl_grouping *grouping;
   char name[MOMENT_NAME_SIZE];
 } piece;
 
@@ -114,7 +125,8 @@ typedef MT_ARRAY(piece) piece_array;
 static bool add_piece(piece_array *pieces, const mt_parameter *parameter, const char *prefix, const float *values) {
   piece made = {.entry = {.dtype = MT_DTYPE_F32, .dims = parameter->dims, .shape = parameter->shape},
                 .values = values,
-                .count = parameter->count};
+                .count = parameter->count,
+                .grouping = &parameter->grouping};
   snprintf(made.name, sizeof made.name, "%s%s", prefix, parameter->name);
   return MT_ARRAY_PUSH(pieces, made);
 }
@@ -136,6 +148,16 @@ static motet_status collect(mt_network *network, const mt_weights_owners *owners
   return good ? MOTET_OK : mt_error_memory(error, pieces->count * sizeof(piece), "the list of tensors");
 }
 
+static motet_status write_piece(mt_safetensors_writer *writer, const piece *written, motet_error *error) {
+  const int64_t blocks = block_count(written->grouping), floats = written->count / blocks;
+  motet_status status = MOTET_OK;
+  for (int64_t b = 0; b < blocks && status == MOTET_OK; b++) {
+    const int64_t from = blocks == 1 ? 0 : mt_internvl_memory_block(written->grouping, b);
+    status = mt_safetensors_writer_floats(writer, written->values + from * floats, floats, error);
+  }
+  return status;
+}
+
 static motet_status write_pieces(const piece_array *pieces, const char *path, motet_error *error) {
   mt_safetensors_entry *entries = calloc(pieces->count + 1, sizeof *entries);
   if (entries == NULL) return mt_error_memory(error, pieces->count, "the list of tensors");
@@ -146,7 +168,7 @@ static motet_status write_pieces(const piece_array *pieces, const char *path, mo
   mt_safetensors_writer *writer = NULL;
   motet_status status = mt_safetensors_writer_create(path, entries, (int64_t)pieces->count, error, &writer);
   for (size_t i = 0; i < pieces->count && status == MOTET_OK; i++)
-    status = mt_safetensors_writer_floats(writer, pieces->data[i].values, pieces->data[i].count, error);
+    status = write_piece(writer, &pieces->data[i], error);
   if (status == MOTET_OK) status = mt_safetensors_writer_finish(writer, error);
   mt_safetensors_writer_destroy(writer);
   free(entries);

@@ -43,21 +43,24 @@ static int drop_tokenizer(void **state) {
   return 0;
 }
 
-static mt_dataset *open_good(const char *path, const char *system) {
+static mt_dataset *open_with(const mt_tokenizer *tokenizer, const mt_internvl *config, const char *path,
+                             const char *system) {
   const mt_dataset_options options = {.images_root = PICTURES, .system_prompt = system};
   motet_error error;
   mt_dataset *dataset;
-  if (mt_dataset_open(path, TOKENIZER, &CONFIG, &options, &error, &dataset) != MOTET_OK) fail_msg("%s", error.text);
+  if (mt_dataset_open(path, tokenizer, config, &options, &error, &dataset) != MOTET_OK) fail_msg("%s", error.text);
   return dataset;
 }
 
+static mt_dataset *open_good(const char *path, const char *system) {
+  return open_with(TOKENIZER, &CONFIG, path, system);
+}
+
 /* One sample a row against the ids and labels of tools/make_dataset_fixtures.py. */
-static void check_against(const char *name, const char *system) {
+static void check_dataset(mt_dataset *dataset, const mt_tokenizer *tokenizer, const char *name) {
   char path[512];
   snprintf(path, sizeof path, DATASETS "%s_expected.json", name);
   json_t *expected = json_load_file(path, 0, NULL);
-  snprintf(path, sizeof path, DATASETS "%s.jsonl", name);
-  mt_dataset *dataset = open_good(path, system);
   int32_t count = mt_dataset_count(dataset);
   assert_int_equal(count, json_array_size(expected));
   mt_arena *arena = mt_arena_create();
@@ -78,7 +81,7 @@ static void check_against(const char *name, const char *system) {
     assert_null(batch.pixels);
     assert_int_equal(batch.tokens, json_array_size(ids));
     assert_int_equal(batch.segments, 1);
-    int32_t features = 0, image = mt_tokenizer_find(TOKENIZER, "<IMG_CONTEXT>");
+    int32_t features = 0, image = mt_tokenizer_find(tokenizer, "<IMG_CONTEXT>");
     for (int32_t t = 0; t < batch.tokens; t++) {
       assert_int_equal(batch.token_ids[t], json_integer_value(json_array_get(ids, (size_t)t)));
       assert_int_equal(batch.labels[t], json_integer_value(json_array_get(labels, (size_t)t)));
@@ -91,6 +94,12 @@ static void check_against(const char *name, const char *system) {
   mt_arena_destroy(arena);
   mt_dataset_close(dataset);
   json_decref(expected);
+}
+
+static void check_against(const char *name, const char *system) {
+  char path[512];
+  snprintf(path, sizeof path, DATASETS "%s.jsonl", name);
+  check_dataset(open_good(path, system), TOKENIZER, name);
 }
 
 static void test_messages_become_tokens(void **state) {
@@ -106,6 +115,20 @@ static void test_sharegpt_becomes_tokens(void **state) {
 /* ---- refusals ---- */
 
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"ok\"}"
+
+/* The templates of InternVL 2; InternLM2's with a tokenizer of its own form. */
+static void test_older_templates(void **state) {
+  (void)state;
+  mt_internvl config = CONFIG;
+  config.template = MT_INTERNVL_TEMPLATE_HERMES2;
+  check_dataset(open_with(TOKENIZER, &config, DATASETS "messages.jsonl", NULL), TOKENIZER, "hermes2");
+  config.template = MT_INTERNVL_TEMPLATE_INTERNLM2;
+  mt_tokenizer *tokenizer;
+  motet_error error;
+  assert_int_equal(mt_tokenizer_read(MOTET_TEST_DATA "/tokenizer/internlm2.json", &error, &tokenizer), MOTET_OK);
+  check_dataset(open_with(tokenizer, &config, DATASETS "messages.jsonl", NULL), tokenizer, "internlm2");
+  mt_tokenizer_destroy(tokenizer);
+}
 
 static void test_refuses_with_line_and_key(void **state) {
   (void)state;
@@ -435,6 +458,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_messages_become_tokens),
       cmocka_unit_test(test_sharegpt_becomes_tokens),
+      cmocka_unit_test(test_older_templates),
       cmocka_unit_test(test_refuses_with_line_and_key),
       cmocka_unit_test(test_refuses_unfit_models),
       cmocka_unit_test(test_long_samples_are_dropped_or_refused),

@@ -88,6 +88,16 @@ static void test_llama3_form(void **state) {
   check_cases("llama3");
 }
 
+static void test_internlm2_form(void **state) {
+  (void)state;
+  check_cases("internlm2");
+}
+
+static void test_metaspace_form(void **state) {
+  (void)state;
+  check_cases("metaspace");
+}
+
 static void test_finds_tokens(void **state) {
   (void)state;
   mt_tokenizer *tokenizer = tokenizer_of("qwen2");
@@ -150,7 +160,10 @@ static void test_refuses_what_it_does_not_know(void **state) {
       {"{}", "model.type", "(none)"},
       {"{\"model\":{\"type\":\"Unigram\"}}", "model.type", "Unigram"},
       {"{\"model\":{\"type\":\"BPE\",\"dropout\":0.1}}", "dropout", "dropout"},
-      {"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true}}", "byte_fallback", "byte_fallback"},
+      {"{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true}," BYTE_LEVEL "}", "byte_fallback", "byte_fallback"},
+      {"{" MODEL("\"byte_fallback\":true,\"merges\":[]") "}", "byte_fallback", "without a token <0x00>"},
+      {"{" MODEL("\"byte_fallback\":7,\"merges\":[]") ",\"pre_tokenizer\":{\"type\":\"Metaspace\"}}",
+       "byte_fallback", "neither"},
       {"{\"model\":{\"type\":\"BPE\",\"vocab\":[]}}", "model.vocab", "vocab"},
       {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "model.vocab", "two tokens have the id 0"},
       {"{\"model\":{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "", "duplicate"},
@@ -241,6 +254,8 @@ int main(void) {
       cmocka_unit_test(test_qwen2_form),
       cmocka_unit_test(test_gpt2_form),
       cmocka_unit_test(test_llama3_form),
+      cmocka_unit_test(test_internlm2_form),
+      cmocka_unit_test(test_metaspace_form),
       cmocka_unit_test(test_finds_tokens),
       cmocka_unit_test(test_replaces_ill_formed_bytes),
       cmocka_unit_test(test_refuses_what_it_does_not_know),

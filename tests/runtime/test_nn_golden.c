@@ -3,6 +3,7 @@
 #include "nn/network.h"
 #include "tensor/safetensors.h"
 #include "tensor/threads.h"
+#include "train/weights.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -52,7 +54,26 @@ static const int32_t *integers_of(fixture *f, const char *name) {
   return data;
 }
 
-static void load_weights(mt_network *network, const char *directory) {
+/* In files InternLM2's wqkv has the heads of q of a group, its key and its value side by side, group after group;
+ * the network has all of q, all of k, all of v. Puts `file` into the network's order. */
+static void order_rows(const mt_internvl *config, const char *name, float *file, int64_t count) {
+  if (strstr(name, ".wqkv.") == NULL) return;
+  const int64_t dim = config->decoder.head_dim, groups = config->decoder.kv_heads, heads = config->decoder.heads;
+  const int64_t block = dim * config->decoder.hidden, queries = heads / groups;
+  float *ordered = malloc((size_t)count * sizeof *ordered), *next = file;
+  for (int64_t g = 0; g < groups; g++) {
+    for (int64_t q = 0; q < queries; q++, next += block)
+      memcpy(ordered + (g * queries + q) * block, next, (size_t)block * sizeof *next);
+    memcpy(ordered + (heads + g) * block, next, (size_t)block * sizeof *next);
+    memcpy(ordered + (heads + groups + g) * block, next + block, (size_t)block * sizeof *next);
+    next += 2 * block;
+  }
+  assert_int_equal(next - file, count);
+  memcpy(file, ordered, (size_t)count * sizeof *file);
+  free(ordered);
+}
+
+static void load_weights(const mt_internvl *config, mt_network *network, const char *directory) {
   mt_safetensors *file;
   must(mt_safetensors_open(directory, &failure, &file));
   /* The file has no other weights, but for those of the block that an earlier vision layer leaves out. */
@@ -63,6 +84,7 @@ static void load_weights(mt_network *network, const char *directory) {
     const mt_safetensor *tensor;
     must(mt_safetensors_require(file, parameter->name, parameter->dims, parameter->shape, &failure, &tensor));
     must(mt_safetensor_floats(tensor, 0, tensor->count, &failure, parameter->value));
+    order_rows(config, parameter->name, parameter->value, parameter->count);
   }
   mt_safetensors_close(file);
 }
@@ -76,7 +98,7 @@ static fixture open_case(const char *name, bool trains) {
   bool held[64], trainable[64];
   for (int i = 0; i < 64; i++) held[i] = true, trainable[i] = trains;
   must(mt_network_create(&f.config, held, trainable, &failure, &f.network));
-  load_weights(f.network, directory);
+  load_weights(&f.config, f.network, directory);
   char path[300];
   snprintf(path, sizeof path, "%s/expected.safetensors", directory);
   must(mt_safetensors_open(path, &failure, &f.expected));
@@ -117,7 +139,9 @@ static double distance(const float *found, const float *wanted, int64_t count) {
 static void compare(fixture *f, const char *name, const float *found, int64_t count) {
   const mt_safetensor *tensor = expected(f, name);
   assert_int_equal(tensor->count, count);
-  const double off = distance(found, floats_of(f, name), count);
+  float *wanted = floats_of(f, name);
+  order_rows(&f->config, name, wanted, count);
+  const double off = distance(found, wanted, count);
   if (!(off < TOLERANCE)) fail_msg("%s is off by %g of its norm", name, off);
 }
 
@@ -129,7 +153,8 @@ static void compare_logits(fixture *f, const float *hidden) {
     const mt_parameter *parameter = mt_network_parameter(f->network, i);
     if (strcmp(parameter->name, "language_model.model.norm.weight") == 0) norm = parameter->value;
     const char *name = f->config.decoder.tied_embeddings ? "language_model.model.embed_tokens.weight"
-                                                         : "language_model.lm_head.weight";
+                       : f->config.decoder.names == MT_INTERNVL_NAMES_INTERNLM2 ? "language_model.output.weight"
+                                                                                : "language_model.lm_head.weight";
     if (strcmp(parameter->name, name) == 0) matrix = parameter->value;
   }
   assert_non_null(norm);
@@ -259,6 +284,58 @@ static void test_an_earlier_vision_layer(void **state) {
   run_in_parts("early");
 }
 
+/* The decoder of InternVL 2, stretched positions included. */
+static void test_internlm2(void **state) {
+  (void)state;
+  run_in_parts("internlm2");
+  run_whole("internlm2");
+}
+
+static const char *weights_file(char path[300], const char *directory) {
+  snprintf(path, 300, "%s/model.safetensors", directory);
+  return path;
+}
+
+/* What is read is what this file reads, and it is written again: the same names, shapes and bytes. */
+static void test_internlm2_is_saved_as_it_was(void **state) {
+  (void)state;
+  fixture f = open_case("internlm2", true);
+  float *wanted[64];
+  assert_true(mt_network_parameter_count(f.network) < 64);
+  for (int32_t i = 0; i < mt_network_parameter_count(f.network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(f.network, i);
+    wanted[i] = MT_ARENA_NEW(f.arena, float, parameter->count);
+    memcpy(wanted[i], parameter->value, (size_t)parameter->count * sizeof(float));
+  }
+  char directory[] = "/tmp/motet-golden-XXXXXX", path[300];
+  assert_non_null(mkdtemp(directory));
+  must(mt_weights_load(f.network, MOTET_TEST_DATA "/internvl/internlm2", &failure));
+  for (int32_t i = 0; i < mt_network_parameter_count(f.network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(f.network, i);
+    assert_memory_equal(parameter->value, wanted[i], (size_t)parameter->count * sizeof(float));
+  }
+  const bool trainable[64] = {true};
+  const int32_t layer_rank[64] = {0};
+  const mt_weights_owners owners = {&f.config, trainable, layer_rank, f.layers};
+  must(mt_weights_save(f.network, &owners, 0, directory, &failure));
+  mt_safetensors *saved, *original;
+  must(mt_safetensors_open(weights_file(path, directory), &failure, &saved));
+  must(mt_safetensors_open(weights_file(path, MOTET_TEST_DATA "/internvl/internlm2"), &failure, &original));
+  assert_int_equal(mt_safetensors_count(saved), mt_safetensors_count(original));
+  for (int64_t i = 0; i < mt_safetensors_count(saved); i++) {
+    const mt_safetensor *one = mt_safetensors_at(saved, i), *other = mt_safetensors_at(original, i);
+    assert_string_equal(one->name, other->name);
+    assert_int_equal(one->bytes, other->bytes);
+    assert_memory_equal(one->shape, other->shape, sizeof one->shape);
+    assert_memory_equal(one->data, other->data, one->bytes);
+  }
+  mt_safetensors_close(saved);
+  mt_safetensors_close(original);
+  unlink(weights_file(path, directory));
+  rmdir(directory);
+  close_case(&f);
+}
+
 /* Backward down to a layer gives the same gradients there and touches nothing below. */
 static void test_backward_stops_at_first_trainable(void **state) {
   (void)state;
@@ -289,7 +366,7 @@ static void test_frozen_layers_pass_gradients(void **state) {
   for (int i = 0; i < 64; i++) held[i] = true, trainable[i] = i <= f.config.vision.layers;
   mt_network_destroy(f.network);
   must(mt_network_create(&f.config, held, trainable, &failure, &f.network));
-  load_weights(f.network, MOTET_TEST_DATA "/internvl/grouped");
+  load_weights(&f.config, f.network, MOTET_TEST_DATA "/internvl/grouped");
   mt_saved *saved;
   double loss = 0;
   forward(&f, 0, f.layers, NULL, &saved, &loss);
@@ -314,6 +391,8 @@ int main(void) {
       cmocka_unit_test(test_tied_embeddings_rms_norm_and_stretched_positions),
       cmocka_unit_test(test_text_alone),
       cmocka_unit_test(test_an_earlier_vision_layer),
+      cmocka_unit_test(test_internlm2),
+      cmocka_unit_test(test_internlm2_is_saved_as_it_was),
       cmocka_unit_test(test_backward_stops_at_first_trainable),
       cmocka_unit_test(test_frozen_layers_pass_gradients),
   };

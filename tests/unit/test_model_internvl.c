@@ -88,13 +88,52 @@ static void test_published_configs_are_understood(void **state) {
   assert_true(config.decoder.rope_factor == 0);
 }
 
+/* A published file with one text changed for another. */
+static motet_status parse_changed(const char *name, const char *from, const char *to, mt_internvl *config) {
+  char path[512], *text;
+  size_t bytes;
+  snprintf(path, sizeof path, "%s/models/%s/config.json", MOTET_TEST_DATA, name);
+  assert_int_equal(mt_file_read(path, &failure, &text, &bytes), MOTET_OK);
+  char *place = strstr(text, from);
+  assert_non_null(place);
+  mt_text changed = {0};
+  mt_text_append(&changed, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
+  motet_status status = mt_internvl_parse(changed.data, changed.length, "config.json", &failure, config);
+  mt_text_free(&changed);
+  free(text);
+  return status;
+}
+
 static void test_a_decoder_of_another_kind_is_named(void **state) {
   (void)state;
   mt_internvl config;
-  assert_int_equal(mt_internvl_read(MOTET_TEST_DATA "/models/InternVL2-2B", &failure, &config),
-                   MOTET_ERROR_UNSUPPORTED);
-  assert_non_null(strstr(failure.text, "internlm2"));
+  assert_int_equal(parse_changed("InternVL2-2B", "\"internlm2\"", "\"phi3\"", &config), MOTET_ERROR_UNSUPPORTED);
+  assert_non_null(strstr(failure.text, "phi3"));
   assert_string_equal(failure.key, "llm_config.model_type");
+}
+
+/* InternLM2's decoder: biases are its default, and its own names and templates follow from the type. The card of
+ * InternVL2.5-2B, the same architecture, counts 2.206 billion parameters. */
+static void test_internlm2_configs(void **state) {
+  (void)state;
+  mt_internvl config = published("InternVL2-2B");
+  assert_int_equal(config.decoder.names, MT_INTERNVL_NAMES_INTERNLM2);
+  assert_int_equal(config.template, MT_INTERNVL_TEMPLATE_INTERNLM2);
+  assert_false(config.decoder.attention_bias);
+  assert_int_equal(llround((double)parameters_of(&config, -1) / 1e6), 2206);
+  assert_int_equal(parse_changed("InternVL2-2B", "\"bias\": false", "\"bias\": true", &config),
+                   MOTET_ERROR_UNSUPPORTED);
+  assert_string_equal(failure.key, "llm_config.bias");
+  assert_int_equal(parse_changed("InternVL2-2B", "\"bias\": false", "\"boas\": false", &config),
+                   MOTET_ERROR_UNSUPPORTED);
+  assert_int_equal(parse_changed("InternVL2-2B", "\"select_layer\": -1",
+                                 "\"select_layer\": -1, \"template\": \"Hermes-2\"", &config),
+                   MOTET_OK);
+  assert_int_equal(config.template, MT_INTERNVL_TEMPLATE_HERMES2);
+  assert_int_equal(parse_changed("InternVL2-2B", "\"select_layer\": -1",
+                                 "\"select_layer\": -1, \"template\": \"plain\"", &config),
+                   MOTET_ERROR_UNSUPPORTED);
+  assert_string_equal(failure.key, "template");
 }
 
 static void test_model_is_a_chain_of_three_modules(void **state) {
@@ -263,6 +302,7 @@ int main(void) {
       cmocka_unit_test(test_decoders_equal_published_counts),
       cmocka_unit_test(test_published_configs_are_understood),
       cmocka_unit_test(test_a_decoder_of_another_kind_is_named),
+      cmocka_unit_test(test_internlm2_configs),
       cmocka_unit_test(test_model_is_a_chain_of_three_modules),
       cmocka_unit_test(test_hf_form_is_understood),
       cmocka_unit_test(test_errors_name_key_and_line),
