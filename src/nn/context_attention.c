@@ -67,22 +67,31 @@ static int32_t longest(const mt_context *context, int64_t most) {
   return length < most ? length : (int32_t)most;
 }
 
-/* Sizes; and with `scratch`, or NULL to count, where everything lies. Returns the floats of scratch. */
-static size_t lay_out(const mt_context_attention *attention, float *scratch, mt_context_call *call) {
+/* A call's sizes. */
+static mt_context_call measure(const mt_context_attention *attention) {
   const mt_context *context = attention->context;
+  const int64_t dim = attention->head_dim;
+  const int32_t ulysses = context->ulysses;
+  mt_context_call call = {.attention = attention,
+                          .context = context,
+                          .set = context->index / ulysses,
+                          .place = context->index % ulysses,
+                          .heads = attention->heads / ulysses,
+                          .kv_heads = attention->kv_heads > ulysses ? attention->kv_heads / ulysses : 1};
+  call.width = (call.heads + 2 * (int64_t)call.kv_heads) * dim;
+  call.kv_width = 2 * call.kv_heads * dim;
+  call.own_width = (attention->heads + 2 * (int64_t)attention->kv_heads) * dim;
+  call.own_rows = mt_context_tokens(context, context->index);
+  call.rows = mt_context_set_rows(context, call.set);
+  return call;
+}
+
+/* Where everything lies in `scratch`, NULL to count. Returns the floats. */
+static size_t lay_out(mt_context_call *call, float *scratch) {
+  const mt_context_attention *attention = call->attention;
+  const mt_context *context = call->context;
   const int64_t dim = attention->head_dim, most = most_rows(context), segments = context->segments;
   const int32_t ulysses = context->ulysses;
-  *call = (mt_context_call){.attention = attention,
-                            .context = context,
-                            .set = context->index / ulysses,
-                            .place = context->index % ulysses,
-                            .heads = attention->heads / ulysses,
-                            .kv_heads = attention->kv_heads > ulysses ? attention->kv_heads / ulysses : 1};
-  call->width = (call->heads + 2 * (int64_t)call->kv_heads) * dim;
-  call->kv_width = 2 * call->kv_heads * dim;
-  call->own_width = (attention->heads + 2 * (int64_t)attention->kv_heads) * dim;
-  call->own_rows = mt_context_tokens(context, context->index);
-  call->rows = mt_context_set_rows(context, call->set);
   const int64_t set_rows = ulysses > 1 ? call->rows : 0;
   const int64_t sent_rows =
       ulysses > 1 ? (call->own_rows * ulysses > call->rows ? call->own_rows * ulysses : call->rows) : 0;
@@ -122,15 +131,14 @@ static size_t cut_kept(const mt_context_call *call, float *data, kept *saved) {
 }
 
 size_t mt_context_attention_saved(const mt_context_attention *attention) {
-  mt_context_call call;
+  const mt_context_call call = measure(attention);
   kept saved;
-  lay_out(attention, NULL, &call);
   return cut_kept(&call, NULL, &saved);
 }
 
 size_t mt_context_attention_scratch(const mt_context_attention *attention) {
-  mt_context_call call;
-  return lay_out(attention, NULL, &call);
+  mt_context_call call = measure(attention);
+  return lay_out(&call, NULL);
 }
 
 static int compare_chunks(const void *a, const void *b) {
@@ -164,7 +172,8 @@ static void sort_sets(const mt_context_call *call) {
 static motet_status open_call(const mt_context_attention *attention, float *scratch, motet_error *error,
                               mt_context_call *call) {
   MT_TRY(mt_context_check_heads(attention->context->ulysses, attention->heads, attention->kv_heads, error));
-  lay_out(attention, scratch, call);
+  *call = measure(attention);
+  lay_out(call, scratch);
   call->error = error;
   sort_sets(call);
   return MOTET_OK;

@@ -28,7 +28,7 @@ typedef struct mt_context_attention {
   float scale;
 } mt_context_attention;
 
-/** Floats that forward keeps for backward, and floats that either direction needs meanwhile. */
+/** Floats that forward keeps for backward (`backend` may be NULL), and floats that either needs meanwhile. */
 size_t mt_context_attention_saved(const mt_context_attention *attention);
 size_t mt_context_attention_scratch(const mt_context_attention *attention);
 
