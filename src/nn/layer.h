@@ -21,6 +21,11 @@ typedef struct mt_layer_cache {
   int32_t tokens;
 } mt_layer_cache;
 
+/** A scaled linear layer's weights, as slots of the layer; without a scale: -1 each. */
+typedef struct mt_scaled_slots {
+  int weight, bias, scale;
+} mt_scaled_slots;
+
 /** One forward or backward of one layer. */
 typedef struct mt_layer_call {
   const mt_internvl *config;
@@ -38,6 +43,7 @@ typedef struct mt_layer_call {
   const float *output_gradient; /* backward; NULL for the head */
   float *input_gradient;        /* backward; NULL if nobody wants it */
   double *loss;                 /* forward of the head */
+  mt_deferred *deferred;        /* backward: where products of weight gradients are put off to; NULL: computed */
   motet_error *error;
 } mt_layer_call;
 
@@ -89,6 +95,12 @@ motet_status mt_linear_input_gradient(const mt_layer_call *call, int64_t rows, i
 motet_status mt_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
                                        const float *output_gradient, const float *input, float *weight_gradient,
                                        float *bias_gradient);
+/** The gradients of y = scale * (x W' + b) from dy: the product dy' x before the scale gives both dW and, by its
+ * rows' products with W, the gradient of the scale, without y itself having been kept. @p product (out, in) and @p
+ * sums [out] are scratch. */
+motet_status mt_scaled_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
+                                              const float *output_gradient, const float *input,
+                                              const mt_scaled_slots *slots, float *product, float *sums);
 
 /** Patches of a tile, and rows of the vision tower: one more a tile, the class token. */
 static inline int64_t mt_tile_patches(const mt_internvl *config) {

@@ -83,6 +83,25 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
                                  int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
                                  const float *output_gradient, float *input_gradient, motet_error *error);
 
+/** Weight gradients that a split backward has put off. */
+typedef struct mt_deferred mt_deferred;
+
+/** Bytes of memory that mt_network_backward_inputs() takes for them. */
+int64_t mt_network_deferred_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
+                                  int32_t layer_end, int32_t first_trainable, const mt_batch *batch);
+
+/**
+ * The first half of a split backward: as mt_network_backward(), but the products that give matrices their gradients
+ * are put off. @p memory (aligned to 64 bytes) takes what they need; it and @p saved must stay until
+ * mt_network_backward_weights(), which computes them. Together they add the same numbers as mt_network_backward().
+ */
+motet_status mt_network_backward_inputs(mt_network *network, int32_t layer_begin, int32_t layer_end,
+                                        int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
+                                        const float *output_gradient, float *input_gradient, void *memory,
+                                        motet_error *error, mt_deferred **deferred);
+motet_status mt_network_backward_weights(mt_network *network, const mt_batch *batch, const mt_deferred *deferred,
+                                         motet_error *error);
+
 typedef struct mt_adamw {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
 } mt_adamw;

@@ -1,5 +1,6 @@
 /* Forward and backward over a run of layers. */
 #include "nn/context.h"
+#include "nn/deferred.h"
 #include "nn/exact.h"
 
 #include <string.h>
@@ -184,9 +185,10 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
   return MOTET_OK;
 }
 
-motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
+static motet_status run_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                  int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                 const float *output_gradient, float *input_gradient, motet_error *error) {
+                                 const float *output_gradient, float *input_gradient, mt_deferred *deferred,
+                                 motet_error *error) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
   MT_TRY(check_run(network, layer_begin, layer_end, batch, error));
@@ -216,12 +218,54 @@ motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32
     call.output_gradient = arriving;
     /* The lowest layer's goes to the caller, if it was asked for. */
     call.input_gradient = layer == first_trainable ? input_gradient : between[layer % 2];
+    if (deferred != NULL && network->layers[layer].kind != MT_INTERNVL_HEAD) {
+      call.deferred = deferred;
+      mt_deferred_layer(deferred, layer, call.saved, kind_of(config, layer)->saved(config, batch));
+    }
     workspace->used = mark;
     mt_exact_begin(network, layer);
     motet_status status = kind_of(config, layer)->backward(&call);
     mt_exact_end(network, layer);
     if (status != MOTET_OK) return mt_error_context(error, status, "backward of layer %d", layer);
     arriving = call.input_gradient;
+  }
+  return MOTET_OK;
+}
+
+motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
+                                 int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
+                                 const float *output_gradient, float *input_gradient, motet_error *error) {
+  return run_backward(network, layer_begin, layer_end, first_trainable, batch, saved, output_gradient,
+                      input_gradient, NULL, error);
+}
+
+motet_status mt_network_backward_inputs(mt_network *network, int32_t layer_begin, int32_t layer_end,
+                                        int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
+                                        const float *output_gradient, float *input_gradient, void *memory,
+                                        motet_error *error, mt_deferred **deferred) {
+  *deferred = mt_deferred_begin(memory, layer_end - layer_begin);
+  return run_backward(network, layer_begin, layer_end, first_trainable, batch, saved, output_gradient,
+                      input_gradient, *deferred, error);
+}
+
+motet_status mt_network_backward_weights(mt_network *network, const mt_batch *batch, const mt_deferred *deferred,
+                                         motet_error *error) {
+  const int32_t count = mt_deferred_count(deferred);
+  size_t scratch = 0;
+  for (int32_t i = 0; i < count; i++) {
+    const size_t own = mt_deferred_scratch(deferred, i);
+    scratch = own > scratch ? own : scratch;
+  }
+  network->workspace.used = 0;
+  MT_TRY(mt_workspace_reserve(&network->workspace, scratch, error));
+  for (int32_t i = 0; i < count; i++) {
+    const int32_t layer = mt_deferred_layer_of(deferred, i);
+    const mt_layer_call call = make_call(network, layer, batch, error);
+    network->workspace.used = 0;
+    if (i == 0 || mt_deferred_layer_of(deferred, i - 1) != layer) mt_exact_begin(network, layer);
+    const motet_status status = mt_deferred_run(deferred, i, &call);
+    if (status != MOTET_OK) return mt_error_context(error, status, "weight gradients of layer %d", layer);
+    if (i + 1 == count || mt_deferred_layer_of(deferred, i + 1) != layer) mt_exact_end(network, layer);
   }
   return MOTET_OK;
 }

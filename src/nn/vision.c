@@ -1,5 +1,5 @@
 /* The vision tower (InternViT): patch embedding and pre-norm blocks with layer scale. */
-#include "nn/layer.h"
+#include "nn/deferred.h"
 
 #include <math.h>
 #include <string.h>
@@ -239,21 +239,13 @@ static motet_status block_forward(const mt_layer_call *call) {
   return MOTET_OK;
 }
 
-/*
- * Weights of y = scale * (x W' + b) from dy: the product dy' x before the scale gives both dW and, by its rows'
- * products with W, the gradient of the scale, without y itself having been kept.
- */
 static motet_status scaled_weight_gradients(const mt_layer_call *call, const block_scratch *s, int64_t in,
                                             const float *output_gradient, const float *input, int weight, int bias,
                                             int scale) {
-  const int64_t rows = mt_vision_rows(call->config, call->batch), out = call->config->vision.hidden;
-  memset(s->sums, 0, (size_t)out * sizeof *s->sums);
-  memset(s->product, 0, (size_t)(out * in) * sizeof *s->product);
-  MT_TRY(mt_linear_weight_gradient(call, rows, in, out, output_gradient, input, s->product, s->sums));
-  call->backend->scaled_linear_gradients(out, in, s->product, s->sums, call->weight[weight], call->weight[bias],
-                                         call->weight[scale], call->gradient[weight], call->gradient[bias],
-                                         call->gradient[scale]);
-  return MOTET_OK;
+  const mt_scaled_slots slots = {.weight = weight, .bias = bias, .scale = scale};
+  return mt_scaled_linear_weight_gradient(call, mt_vision_rows(call->config, call->batch), in,
+                                          call->config->vision.hidden, output_gradient, input, &slots, s->product,
+                                          s->sums);
 }
 
 /* Gradient at `middle` from the output's, into s.middle. */

@@ -48,6 +48,7 @@ static void release_input(mt_interpreter *interpreter, mt_input *input) {
 
 static void release_kept(mt_interpreter *interpreter, mt_kept *kept) {
   mt_pool_arena_give(interpreter->pool, kept->arena);
+  mt_pool_give(interpreter->pool, kept->memory);
   *kept = (mt_kept){0};
 }
 
@@ -82,7 +83,8 @@ static motet_status run_forward(mt_interpreter *interpreter, const motet_instruc
       keep ? mt_network_saved_bytes(interpreter->options.config, interpreter->trainable, place->layer_begin,
                                     place->layer_end, first_trainable, &input->batch)
            : 0;
-  mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast)};
+  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
+  mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast), .split = interpreter->kept[cell].split};
   if (kept.arena == NULL) return mt_error_memory(error, (unsigned long long)forecast, "saved activations");
   double *loss = &interpreter->step->sums[instruction->microbatch];
   motet_status status =
@@ -90,7 +92,7 @@ static motet_status run_forward(mt_interpreter *interpreter, const motet_instruc
                          entering, leaving, keep, first_trainable, kept.arena, error, &kept.saved, loss);
   mt_pool_arena_count(interpreter->pool, kept.arena);
   if (status == MOTET_OK && keep)
-    interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)] = kept;
+    interpreter->kept[cell] = kept;
   else
     release_kept(interpreter, &kept);
   return status;
@@ -152,6 +154,30 @@ static motet_status make_input_gradient(mt_interpreter *interpreter, const motet
   return MOTET_OK;
 }
 
+/** The whole backward of a stage's layers, or its first half where a BWD_W follows. */
+static motet_status run_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                 const mt_batch *batch, mt_kept *kept, const float *arriving, float *leaving,
+                                 motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  mt_network *network = interpreter->options.network;
+  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  motet_status status;
+  if (!kept->split) {
+    status = mt_network_backward(network, place->layer_begin, place->layer_end, first_trainable, batch, kept->saved,
+                                 arriving, leaving, error);
+    mt_pool_arena_count(interpreter->pool, kept->arena);
+    release_kept(interpreter, kept);
+    return status;
+  }
+  int64_t bytes = mt_network_deferred_bytes(interpreter->options.config, interpreter->trainable, place->layer_begin,
+                                            place->layer_end, first_trainable, batch);
+  kept->memory = mt_pool_take(interpreter->pool, bytes);
+  if (kept->memory == NULL)
+    return mt_error_memory(error, (unsigned long long)bytes, "weight gradients that are put off");
+  return mt_network_backward_inputs(network, place->layer_begin, place->layer_end, first_trainable, batch,
+                                    kept->saved, arriving, leaving, kept->memory, error, &kept->deferred);
+}
+
 motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                      motet_error *error) {
   const motet_program *program = interpreter->program;
@@ -179,14 +205,27 @@ motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_in
     if (status == MOTET_OK && input_gradient != NULL && arriving != NULL)
       memcpy(input_gradient, arriving->data, (size_t)bytes);
   } else {
-    status = mt_network_backward(
-        interpreter->options.network, place->layer_begin, place->layer_end, stage->first_trainable, &input->batch,
-        kept->saved, arriving != NULL && place->layer_end < program->layer_count ? arriving->data : NULL,
-        input_gradient, error);
-    mt_pool_arena_count(interpreter->pool, kept->arena);
-    release_kept(interpreter, kept);
+    bool ends = place->layer_end == program->layer_count;
+    status = run_backward(interpreter, instruction, &input->batch, kept,
+                          arriving != NULL && !ends ? arriving->data : NULL, input_gradient, error);
   }
   if (arriving != NULL) mt_interpreter_release(interpreter, arriving);
+  release_input(interpreter, input);
+  return status;
+}
+
+motet_status mt_interpreter_backward_weights(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                             motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
+  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
+  motet_status status = MOTET_OK;
+  if (place->layer_begin < place->layer_end) {
+    if (kept->deferred == NULL)
+      return mt_error_set(error, MOTET_ERROR_FAILED, "its BWD_X has not run, or what it left is gone");
+    status = mt_network_backward_weights(interpreter->options.network, &input->batch, kept->deferred, error);
+    release_kept(interpreter, kept);
+  }
   release_input(interpreter, input);
   return status;
 }

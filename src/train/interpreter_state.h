@@ -16,6 +16,9 @@ typedef struct mt_value {
 typedef struct mt_kept {
   mt_arena *arena;
   mt_saved *saved;
+  bool split;            /* its backward is BWD_X, then BWD_W */
+  mt_deferred *deferred; /* in between: the weight gradients put off, in `memory` */
+  float *memory;
 } mt_kept;
 
 /** One microbatch's inputs; index [next step?][local microbatch]. */
@@ -120,6 +123,8 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
                                     motet_error *error);
 motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                      motet_error *error);
+motet_status mt_interpreter_backward_weights(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                             motet_error *error);
 motet_status mt_interpreter_send(mt_interpreter *interpreter, const motet_instruction *instruction,
                                  motet_error *error);
 motet_status mt_interpreter_recv(mt_interpreter *interpreter, const motet_instruction *instruction,

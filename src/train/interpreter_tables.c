@@ -44,7 +44,6 @@ static motet_status check_supported(const mt_interpreter *interpreter, motet_err
   for (int64_t i = 0; i < interpreter->instruction_count; i++) {
     const motet_instruction *instruction = &interpreter->instructions[i];
     switch (instruction->kind) {
-    case MOTET_BWD_W: return refuse(interpreter, i, error, "its kernels compute both gradients at once");
     case MOTET_RECOMPUTE:
     case MOTET_OFFLOAD:
     case MOTET_FETCH:
@@ -139,8 +138,9 @@ static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) 
         interpreter->outputs[mt_interpreter_cell(interpreter, buffer->stage, m)].uses++;
       else
         interpreter->gradients[mt_interpreter_cell(interpreter, buffer->edge, m)].uses++;
-    } else if (instruction->kind <= MOTET_BWD_X) {
+    } else if (instruction->kind <= MOTET_BWD_W) {
       mt_interpreter_input(interpreter, next, m)->uses++;
+      if (instruction->kind == MOTET_BWD_W) interpreter->kept[mt_interpreter_cell(interpreter, s, m)].split = true;
     }
     if (instruction->kind == MOTET_FWD && next) {
       if (interpreter->stages[s].in_begin != interpreter->stages[s].in_end)

@@ -130,7 +130,9 @@ static double forward_seconds(const replica *this, const mt_stage *stage, const 
   return seconds;
 }
 
-static double backward_seconds(const replica *this, const mt_stage *stage, const double *features) {
+/** Seconds of a stage's backward; with @p inputs, of its first half where it is split: all but the matrices' weight
+ * gradients. The head puts nothing off. */
+static double backward_seconds(const replica *this, const mt_stage *stage, const double *features, bool inputs) {
   double seconds = 0;
   if (stage->gate == MT_GATE_NONE) return 0;
   bool sends = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL;
@@ -141,7 +143,9 @@ static double backward_seconds(const replica *this, const mt_stage *stage, const
     mt_layer_pass pass = !this->trainable[layer] ? MT_PASS_BACKWARD_X
                          : passes_on             ? MT_PASS_BACKWARD
                                                  : MT_PASS_BACKWARD_W;
-    seconds += mt_layer_seconds(this->costs, kind, pass, features);
+    double whole = mt_layer_seconds(this->costs, kind, pass, features);
+    double half = mt_layer_seconds(this->costs, kind, MT_PASS_BACKWARD_X, features);
+    seconds += inputs && kind != MT_INTERNVL_HEAD && half < whole ? half : whole;
   }
   return seconds;
 }
@@ -158,15 +162,21 @@ static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_
   const mt_layer_costs *layers = this->costs;
   double *forward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
   double *backward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
+  double *inputs = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
+  double *weights = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
   double *optimizer = MT_ARENA_NEW(this->arena, double, stages);
-  if (forward == NULL || backward == NULL || optimizer == NULL)
+  if (forward == NULL || backward == NULL || inputs == NULL || weights == NULL || optimizer == NULL)
     return mt_error_memory(error, (unsigned long long)stages * (unsigned)microbatches, "a step's costs");
   for (int32_t m = 0; m < microbatches; m++) {
     double features[MT_COST_FEATURES];
     mt_cost_features(&this->data[m].batch, this->data[m].targets, features);
     for (int32_t s = 0; s < stages; s++) {
-      forward[(int64_t)s * microbatches + m] = forward_seconds(this, &this->derivation->stages[s], features);
-      backward[(int64_t)s * microbatches + m] = backward_seconds(this, &this->derivation->stages[s], features);
+      const mt_stage *stage = &this->derivation->stages[s];
+      int64_t cell = (int64_t)s * microbatches + m;
+      forward[cell] = forward_seconds(this, stage, features);
+      backward[cell] = backward_seconds(this, stage, features, false);
+      inputs[cell] = backward_seconds(this, stage, features, true);
+      weights[cell] = backward[cell] - inputs[cell];
     }
   }
   for (int32_t s = 0; s < stages; s++)
@@ -176,13 +186,24 @@ static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_
       (mt_cost_table){.optimizer_seconds = optimizer, .links = {.local = layers->link, .remote = layers->link}};
   costs->seconds[MT_COST_FORWARD] = costs->seconds[MT_COST_RECOMPUTE] =
       (mt_cost_values){.values = forward, .stage_stride = microbatches, .microbatch_stride = 1};
-  costs->seconds[MT_COST_BACKWARD] = costs->seconds[MT_COST_BACKWARD_X] =
+  costs->seconds[MT_COST_BACKWARD] =
       (mt_cost_values){.values = backward, .stage_stride = microbatches, .microbatch_stride = 1};
+  costs->seconds[MT_COST_BACKWARD_X] =
+      (mt_cost_values){.values = inputs, .stage_stride = microbatches, .microbatch_stride = 1};
+  costs->seconds[MT_COST_BACKWARD_W] =
+      (mt_cost_values){.values = weights, .stage_stride = microbatches, .microbatch_stride = 1};
   return MOTET_OK;
 }
 
 /** Weights, and for what trains a gradient and two moments, all float32; exact sums are two doubles a gradient. */
 enum { WEIGHT_BYTES = 4, STATE_BYTES = 16, EXACT_BYTES = 16 };
+
+/** Which stages' backward is split. What is put off is counted from the forward on: the forecast is an upper bound.
+ */
+static void find_split(const mt_derivation *derivation, bool *split) {
+  for (int64_t i = 0; i < derivation->body_begin[derivation->ranks]; i++)
+    if (derivation->body[i].kind == MOTET_BWD_W) split[derivation->body[i].stage] = true;
+}
 
 static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes *sizes) {
   const mt_internvl *config = &this->planner->config;
@@ -192,7 +213,9 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
   int64_t *held = MT_ARENA_NEW(this->arena, int64_t, stages), *weights = MT_ARENA_NEW(this->arena, int64_t, stages);
   int64_t *saved = MT_ARENA_NEW(this->arena, int64_t, cells), *outputs = MT_ARENA_NEW(this->arena, int64_t, cells);
   int32_t *tokens = MT_ARENA_NEW(this->arena, int32_t, microbatches);
-  if (held == NULL || weights == NULL || saved == NULL || outputs == NULL || tokens == NULL)
+  bool *split = MT_ARENA_NEW(this->arena, bool, stages);
+  if (split != NULL) find_split(this->derivation, split);
+  if (split == NULL || held == NULL || weights == NULL || saved == NULL || outputs == NULL || tokens == NULL)
     return mt_error_memory(error, (unsigned long long)cells, "a step's sizes");
   for (int32_t s = 0; s < stages; s++) {
     const mt_stage *stage = &this->derivation->stages[s];
@@ -208,6 +231,10 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
         saved[s * (int64_t)microbatches + m] =
             mt_network_saved_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
                                    stage->first_trainable, &this->data[m].batch);
+      if (split[s])
+        saved[s * (int64_t)microbatches + m] +=
+            mt_network_deferred_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
+                                      stage->first_trainable, &this->data[m].batch);
     }
   }
   for (int32_t m = 0; m < microbatches; m++) tokens[m] = this->data[m].batch.tokens;
@@ -322,7 +349,7 @@ double mt_planner_operations(const mt_planner *planner, const mt_planner_microba
     mt_cost_features(&microbatches[m].batch, microbatches[m].targets, features);
     for (int32_t s = 0; s < planner->derivation->stage_count; s++)
       seconds += forward_seconds(&this, &planner->derivation->stages[s], features) +
-                 backward_seconds(&this, &planner->derivation->stages[s], features);
+                 backward_seconds(&this, &planner->derivation->stages[s], features, false);
   }
   return seconds * MT_OPERATIONS_PER_MICROSECOND * 1e6;
 }

@@ -1,4 +1,5 @@
-/* A weight that changes by itself on one rank: the step's end finds that the ranks' weights differ, and names it. */
+/* A weight that changes by itself on one rank: the step's end finds that the ranks' weights differ, and names it.
+ */
 #include "trial.h"
 #include "verdict.h"
 
