@@ -67,7 +67,7 @@ static inline void builder_begin(builder *b, int32_t ranks, int32_t replicas, in
   memset(p->layer_trainable, 1, (size_t)stages);
   p->range_count = 1;
   p->ranges = MT_ARENA_NEW(b->arena, motet_range, 1);
-  p->ranges[0] = (motet_range){0, -1};
+  p->ranges[0] = (motet_range){.begin = 0, .end = -1};
   p->static_bytes = MT_ARENA_NEW(b->arena, int64_t, stages);
   p->microbatches = MT_ARENA_NEW(b->arena, motet_program_microbatch, microbatches);
   for (int32_t m = 0; m < microbatches; m++) {
@@ -128,7 +128,7 @@ static inline int32_t builder_buffer(builder *b, int kind, int32_t stage, int32_
     if (buffer->kind == kind && buffer->edge == edge && buffer->microbatch == microbatch && buffer->stage == stage)
       return (int32_t)i;
   }
-  (void)MT_ARRAY_PUSH(&b->buffers, (motet_buffer){kind, stage, edge, microbatch, 0, bytes});
+  (void)MT_ARRAY_PUSH(&b->buffers, (motet_buffer){kind, stage, edge, microbatch, 0, 0, bytes});
   return (int32_t)b->buffers.count - 1;
 }
 

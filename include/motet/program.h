@@ -61,7 +61,8 @@ typedef struct motet_instruction {
   int32_t microbatch; /**< compute, LOAD, transfers */
   int32_t range;      /**< token range computed, index in the range table; 0 is the whole microbatch */
   int32_t buffer;     /**< transfers and collectives: index in the buffer table */
-  int32_t peer;       /**< transfers: the other rank; collectives and STEP_END: a group */
+  int32_t peer;       /**< transfers: the other rank; collectives and STEP_END: a group; compute, LOAD, OFFLOAD and
+                           FETCH of a token range: the group whose members share it, as a collective does */
 } motet_instruction;
 
 /** A module of the statement: a chain of layers. Modules stand in forward order. */
@@ -109,9 +110,23 @@ typedef struct motet_program_microbatch {
   uint64_t cached;  /**< bit j: module j's output is read from a cache and not computed */
 } motet_program_microbatch;
 
+/**
+ * A token range of a microbatch's packed row: one group of ranks computes it together, each on its share. Entry 0
+ * is the whole row, {0, -1, -1, 0, 0}. Either no microbatch is cut into ranges or all are; the ranges then stand in
+ * the order of the microbatches and of their tokens, and their shares one after another.
+ */
 typedef struct motet_range {
-  int32_t begin, end; /**< tokens [begin, end); entry 0 is {0, -1}, the whole */
+  int32_t begin, end;  /**< tokens [begin, end) */
+  int32_t microbatch;  /**< whose tokens */
+  int32_t first_share; /**< the group's member i, counted from 0, holds shares[first_share + i] */
+  int32_t degree;      /**< members of the group */
 } motet_range;
+
+/** What one member holds of a range. Which tokens these are is the runtime's matter. */
+typedef struct motet_share {
+  int32_t tokens;
+  int32_t features; /**< of them, those whose embedding is an encoder's output; without any, none is sent there */
+} motet_share;
 
 /** A set of ranks, ascending: `group_ranks[first .. first + count)`. */
 typedef struct motet_group {
@@ -134,6 +149,7 @@ typedef struct motet_buffer {
   int32_t edge;       /**< index in the edge table, of a tie in the tie table, or -1 */
   int32_t microbatch; /**< or -1 */
   int32_t range;      /**< index in the range table */
+  int32_t member;     /**< of a range: whose share, a place in the group; else 0 */
   int64_t bytes;
 } motet_buffer;
 
@@ -150,7 +166,9 @@ typedef struct motet_carried {
 
 /**
  * A table of values per (stage, microbatch): entry `[stage * stage_stride + microbatch * microbatch_stride]`.
- * A zero microbatch stride says that every microbatch is alike. NULL values say that all are zero.
+ * A zero microbatch stride says that every microbatch is alike. NULL values say that all are zero. Where
+ * microbatches are cut into ranges, shares take the place of microbatches; a replicated stage's value for a
+ * microbatch is the sum over its shares, each of which has the part that it reads.
  */
 typedef struct motet_size_table {
   int64_t *values;
@@ -172,11 +190,12 @@ typedef struct motet_program {
   motet_program_microbatch *microbatches;
 
   /* The placement. */
-  int32_t region_count, stage_count, edge_count, range_count, group_count, tie_count, carried_count;
+  int32_t region_count, stage_count, edge_count, range_count, share_count, group_count, tie_count, carried_count;
   motet_program_region *regions;
   motet_program_stage *stages;
   motet_program_edge *edges;
   motet_range *ranges;
+  motet_share *shares;
   motet_group *groups; /**< group 0 is all ranks */
   int64_t group_rank_count;
   int32_t *group_ranks; /**< [group_rank_count] */

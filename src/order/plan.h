@@ -8,11 +8,21 @@
 #include "order/order.h"
 #include "sim/simulate.h"
 
+/** Context parallelism: how a replica's microbatches are spread, and what their shares cost and take. The order is
+ * sought on the pipeline's own costs, a plane of ranks standing for one, and then given to each rank of the plane.
+ */
+typedef struct mt_plan_spread {
+  mt_spread spread;
+  mt_cost_table costs; /* over (stage, share); a replicated stage's in its microbatch's first share */
+  mt_sizes sizes;      /* likewise; a replicated stage's outputs as the parts that the shares read */
+} mt_plan_spread;
+
 /** One replica's part. Replicas that are alike share the pointer to one derivation and one cost table. */
 typedef struct mt_plan_replica {
   const mt_derivation *derivation;
   const mt_cost_table *costs; /* over the replica's own microbatches; all replicas' links must be equal */
   mt_sizes sizes;
+  const mt_plan_spread *spread; /* or NULL */
   const motet_carried *carried; /* order `ahead`: what the step before left, in the replica's own numbers; NULL: the
                                    steady state */
   int32_t carried_count;
@@ -25,7 +35,7 @@ typedef struct mt_plan_options {
 
 typedef struct mt_plan {
   motet_program *program;
-  mt_cost_table costs; /* over the program's microbatches */
+  mt_cost_table costs; /* over the program's columns */
   mt_simulation *simulation;
   motet_verification verification;
   double bound; /* proven: no order of the derived work has a smaller makespan */

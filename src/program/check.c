@@ -1,5 +1,7 @@
 #include "program/check.h"
 
+#include "program/columns.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,10 +119,21 @@ static motet_status check_placement(const motet_program *program, motet_error *e
   CHECK(program->range_count, 1, INT32_MAX, "number of ranges");
   CHECK(program->ranges[0].begin, 0, 0, "ranges[0][0]");
   CHECK(program->ranges[0].end, -1, -1, "ranges[0][1]");
+  int32_t share = 0;
   for (int32_t r = 1; r < program->range_count; r++) {
-    CHECK(program->ranges[r].begin, 0, INT32_MAX - 1, "ranges[%d][0]", r);
-    CHECK(program->ranges[r].end, program->ranges[r].begin + 1, INT32_MAX, "ranges[%d][1]", r);
+    const motet_range *range = &program->ranges[r];
+    CHECK(range->begin, 0, INT32_MAX - 1, "ranges[%d][0]", r);
+    CHECK(range->end, range->begin + 1, INT32_MAX, "ranges[%d][1]", r);
+    CHECK(range->microbatch, r > 1 ? program->ranges[r - 1].microbatch : 0, program->microbatch_count - 1,
+          "ranges[%d][2]", r);
+    CHECK(range->degree, 1, program->share_count - share, "number of shares of ranges[%d]", r);
+    CHECK(range->first_share, share, share, "first share of ranges[%d]", r);
+    for (int32_t i = 0; i < range->degree; i++, share++) {
+      CHECK(program->shares[share].tokens, 0, INT32_MAX, "ranges[%d][3][%d][0]", r, i);
+      CHECK(program->shares[share].features, 0, program->shares[share].tokens, "ranges[%d][3][%d][1]", r, i);
+    }
   }
+  CHECK(program->share_count, share, share, "number of shares");
   for (int32_t t = 0; t < program->tie_count; t++) {
     CHECK(program->ties[t].first_stage, 0, program->stage_count - 1, "ties[%d][0]", t);
     CHECK(program->ties[t].second_stage, 0, program->stage_count - 1, "ties[%d][1]", t);
@@ -147,6 +160,8 @@ static motet_status check_buffers(const motet_program *program, motet_error *err
           "buffers[%" PRId64 "][3]", b);
     CHECK(buffer->range, 0, program->range_count - 1, "buffers[%" PRId64 "][4]", b);
     CHECK(buffer->bytes, 0, MT_PROGRAM_BYTES_MAX, "buffers[%" PRId64 "][5]", b);
+    int32_t last_member = buffer->range > 0 ? program->ranges[buffer->range].degree - 1 : 0;
+    CHECK(buffer->member, 0, last_member, "buffers[%" PRId64 "][6]", b);
   }
   return MOTET_OK;
 }
@@ -155,7 +170,7 @@ static motet_status check_size_table(const motet_program *program, const motet_s
                                      motet_error *error) {
   if (table->values == NULL) return MOTET_OK;
   for (int32_t s = 0; s < program->stage_count; s++)
-    for (int32_t m = 0; m < (table->microbatch_stride != 0 ? program->microbatch_count : 1); m++)
+    for (int32_t m = 0; m < (table->microbatch_stride != 0 ? mt_column_count(program) : 1); m++)
       CHECK(table->values[s * table->stage_stride + m * table->microbatch_stride], 0, MT_PROGRAM_BYTES_MAX,
             "%s[%d][%d]", key, s, m);
   return MOTET_OK;
@@ -182,6 +197,8 @@ static motet_status check_instruction(const motet_program *program, const motet_
   if ((instruction->flags & ~flags) != 0) return outside(error, instruction->flags, 0, flags, "flags");
   int32_t last_stage = compute || transfer || collective ? program->stage_count - 1 : -1;
   int32_t last_microbatch = compute || transfer || collective ? program->microbatch_count - 1 : -1;
+  /* Compute of a token range names the group that shares it. */
+  group = group || (compute && instruction->range > 0);
   int32_t last_peer = transfer ? program->ranks - 1 : group ? program->group_count - 1 : -1;
   CHECK(instruction->reserved, 0, 0, "reserved");
   CHECK(instruction->stage, compute ? 0 : -1, last_stage, "stage");

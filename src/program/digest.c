@@ -1,6 +1,7 @@
 #include "base/digest.h"
 
 #include "motet/program.h"
+#include "program/columns.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -9,7 +10,8 @@
  * canonical form: little-endian. */
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the canonical form is hashed from memory");
 static_assert(sizeof(motet_instruction) == 24, "instructions have no padding");
-static_assert(sizeof(motet_range) == 8 && sizeof(motet_carried) == 12, "records have no padding");
+static_assert(sizeof(motet_range) == 20 && sizeof(motet_carried) == 12, "records have no padding");
+static_assert(sizeof(motet_share) == 8, "records have no padding");
 static_assert(sizeof(motet_program_edge) == 8 && sizeof(motet_module_edge) == 8, "records have no padding");
 static_assert(sizeof(motet_program_microbatch) == 24, "records have no padding");
 
@@ -51,7 +53,12 @@ static void add_placement(mt_digest *digest, const motet_program *program) {
     mt_digest_number(digest, stage->share);
   }
   add_bytes(digest, program->edges, program->edge_count, sizeof *program->edges);
-  add_bytes(digest, program->ranges, program->range_count, sizeof *program->ranges);
+  mt_digest_integer(digest, program->range_count);
+  mt_digest_bytes(digest, program->ranges, 2 * sizeof(int32_t)); /* entry 0, of which nothing else counts */
+  if (program->range_count > 1) {
+    mt_digest_bytes(digest, program->ranges + 1, (size_t)(program->range_count - 1) * sizeof *program->ranges);
+    add_bytes(digest, program->shares, program->share_count, sizeof *program->shares);
+  }
   mt_digest_integer(digest, program->group_count);
   for (int32_t g = 0; g < program->group_count; g++) {
     const motet_group *group = &program->groups[g];
@@ -69,7 +76,7 @@ static void add_placement(mt_digest *digest, const motet_program *program) {
 
 /* By content: a stage whose microbatches are all alike adds one value, whatever the strides. */
 static void add_size_table(mt_digest *digest, const motet_program *program, const motet_size_table *table) {
-  int32_t microbatches = program->microbatch_count;
+  int32_t microbatches = mt_column_count(program);
   for (int32_t s = 0; s < program->stage_count; s++) {
     const int64_t *row = table->values != NULL ? &table->values[s * table->stage_stride] : NULL;
     int64_t stride = table->microbatch_stride, first = row != NULL && microbatches > 0 ? row[0] : 0;
@@ -92,7 +99,7 @@ static void add_buffers(mt_digest *digest, const motet_program *program) {
     *next++ = buffer->stage;
     *next++ = buffer->edge;
     *next++ = buffer->microbatch;
-    *next++ = buffer->range;
+    *next++ = buffer->range | (int64_t)buffer->member << 32;
     *next++ = buffer->bytes;
     if (next < chunk + CHUNK * FIELDS) continue;
     mt_digest_bytes(digest, chunk, sizeof chunk);

@@ -33,6 +33,7 @@ static const named_field named_fields[] = {
     {"stage", offsetof(motet_instruction, stage)},
     {"microbatch", offsetof(motet_instruction, microbatch)},
     {"range", offsetof(motet_instruction, range)},
+    {"group", offsetof(motet_instruction, peer)},
 };
 enum { NAMED_FIELDS = sizeof named_fields / sizeof named_fields[0] };
 
@@ -120,7 +121,7 @@ static const char *parse_extra(const char *word, size_t length, motet_instructio
     return NULL;
   }
   const char *equals = memchr(word, '=', length);
-  if (equals == NULL) return "a word is none of: recv, next, stage=n, microbatch=n, range=n";
+  if (equals == NULL) return "a word is none of: recv, next, stage=n, microbatch=n, range=n, group=n";
   for (int f = 0; f < NAMED_FIELDS; f++) {
     int32_t value;
     if (!word_is(word, (size_t)(equals - word), named_fields[f].name)) continue;
@@ -128,7 +129,7 @@ static const char *parse_extra(const char *word, size_t length, motet_instructio
     set_field(instruction, named_fields[f].offset, value);
     return NULL;
   }
-  return "a name before = is none of: stage, microbatch, range";
+  return "a name before = is none of: stage, microbatch, range, group";
 }
 
 const char *mt_instruction_parse(const motet_program *program, const char *text, motet_instruction *instruction) {

@@ -3,6 +3,7 @@
 #include "base/arena.h"
 #include "base/digest.h"
 #include "program/check.h"
+#include "program/columns.h"
 #include "program/json.h"
 
 #include <jansson.h>
@@ -290,6 +291,49 @@ static motet_status read_groups(const reader *this) {
   return MOTET_OK;
 }
 
+/* One row of the ranges; its shares go behind those that are there. */
+static motet_status read_range(const reader *this, const json_t *entry, int32_t r) {
+  motet_program *program = this->program;
+  motet_range *range = &program->ranges[r];
+  const json_t *shares = json_array_get(entry, 3);
+  char where[48];
+  snprintf(where, sizeof where, "ranges[%d]", r);
+  if (!json_is_array(entry) || json_array_size(entry) != (r == 0 ? 2 : 4) || (r > 0 && !json_is_array(shares)))
+    return wrong(this,
+                 r == 0 ? "must be [0, -1], the whole row"
+                        : "must be [begin, end, microbatch, [[tokens, features] of each share]]",
+                 "%s", where);
+  motet_status status = read_int32(this, json_array_get(entry, 0), &range->begin, where);
+  if (status == MOTET_OK) status = read_int32(this, json_array_get(entry, 1), &range->end, where);
+  if (r == 0 || status != MOTET_OK) return status;
+  status = read_int32(this, json_array_get(entry, 2), &range->microbatch, where);
+  range->first_share = program->share_count;
+  range->degree = (int32_t)json_array_size(shares);
+  for (int32_t i = 0; status == MOTET_OK && i < range->degree; i++) {
+    motet_share *share = &program->shares[program->share_count++];
+    snprintf(where, sizeof where, "ranges[%d][3][%d]", r, i);
+    status = read_pair(this, json_array_get(shares, (size_t)i), &share->tokens, &share->features, where);
+  }
+  return status;
+}
+
+static motet_status read_ranges(const reader *this) {
+  motet_program *program = this->program;
+  const json_t *array;
+  motet_status status = root_array(this, "ranges", &array, &program->range_count);
+  if (status != MOTET_OK) return status;
+  size_t shares = 0;
+  for (int32_t r = 1; r < program->range_count; r++)
+    shares += json_array_size(json_array_get(json_array_get(array, (size_t)r), 3));
+  if (shares > INT32_MAX) return wrong(this, "has too many shares", "ranges");
+  program->ranges = MT_ARENA_NEW(program->arena, motet_range, program->range_count);
+  program->shares = MT_ARENA_NEW(program->arena, motet_share, shares);
+  if (program->ranges == NULL || program->shares == NULL) return mt_error_memory(this->error, shares * 8, "ranges");
+  for (int32_t r = 0; status == MOTET_OK && r < program->range_count; r++)
+    status = read_range(this, json_array_get(array, (size_t)r), r);
+  return status;
+}
+
 static motet_status read_ties(const reader *this) {
   motet_program *program = this->program;
   const json_t *array;
@@ -332,11 +376,14 @@ static motet_status read_static_bytes(const reader *this) {
 
 static motet_status read_size_row(const reader *this, const json_t *entry, const motet_size_table *table, int32_t s,
                                   const char *key) {
-  int32_t microbatches = this->program->microbatch_count;
+  int32_t columns = mt_column_count(this->program);
   bool several = json_is_array(entry);
-  if (several && json_array_size(entry) != (size_t)microbatches)
-    return wrong(this, "must be a number or have one entry a microbatch", "%s[%d]", key, s);
-  for (int32_t m = 0; m < (table->microbatch_stride != 0 ? microbatches : 1); m++) {
+  if (several && json_array_size(entry) != (size_t)columns)
+    return wrong(this,
+                 this->program->share_count > 0 ? "must be a number or have one entry a share"
+                                                : "must be a number or have one entry a microbatch",
+                 "%s[%d]", key, s);
+  for (int32_t m = 0; m < (table->microbatch_stride != 0 ? columns : 1); m++) {
     char where[64];
     snprintf(where, sizeof where, several ? "%s[%d][%d]" : "%s[%d]", key, s, m);
     motet_status status = read_integer(this, several ? json_array_get(entry, (size_t)m) : entry, 0,
@@ -355,7 +402,7 @@ static motet_status read_size_table(const reader *this, const char *key, motet_s
   if (count != program->stage_count) return wrong(this, "must have one entry a stage", "%s", key);
   bool alike = true;
   for (int32_t s = 0; s < count; s++) alike = alike && !json_is_array(json_array_get(array, (size_t)s));
-  int64_t columns = alike ? 1 : program->microbatch_count;
+  int64_t columns = alike ? 1 : mt_column_count(program);
   /* The lists of a complete program are longer than this table: no file needs more memory than that. */
   if (columns > 1 && (uint64_t)columns * (uint64_t)count > 64 * (uint64_t)this->file_bytes)
     return wrong(this, "is a larger table than the rest of the file can need", "%s", key);
@@ -382,8 +429,10 @@ static motet_status read_buffers(const reader *this) {
     const json_t *entry = json_array_get(array, (size_t)b);
     char where[32];
     snprintf(where, sizeof where, "buffers[%d]", b);
-    if (!json_is_array(entry) || json_array_size(entry) != 6)
-      return wrong(this, "must be [kind, stage, edge, microbatch, range, bytes]", "%s", where);
+    size_t length = json_is_array(entry) ? json_array_size(entry) : 0;
+    if (length != 6 && length != 7)
+      return wrong(this, "must be [kind, stage, edge, microbatch, range, bytes], with a range also its member",
+                   "%s", where);
     const char *name = json_string_value(json_array_get(entry, 0));
     while (mt_buffer_kind_name(buffer->kind) != NULL &&
            (name == NULL || strcmp(name, mt_buffer_kind_name(buffer->kind)) != 0))
@@ -394,6 +443,8 @@ static motet_status read_buffers(const reader *this) {
       status = read_int32(this, json_array_get(entry, f + 1), fields[f], where);
     if (status == MOTET_OK)
       status = read_integer(this, json_array_get(entry, 5), 0, MT_PROGRAM_BYTES_MAX, &buffer->bytes, where);
+    if (status == MOTET_OK && length == 7)
+      status = read_int32(this, json_array_get(entry, 6), &buffer->member, where);
   }
   return status;
 }
@@ -480,7 +531,7 @@ static motet_status read_root(reader *this) {
   if (status == MOTET_OK) status = read_regions(this);
   if (status == MOTET_OK) status = read_stages(this);
   if (status == MOTET_OK) status = READ_ROWS(this, "edges", 2, edge_count, edges);
-  if (status == MOTET_OK) status = READ_ROWS(this, "ranges", 2, range_count, ranges);
+  if (status == MOTET_OK) status = read_ranges(this);
   if (status == MOTET_OK) status = read_groups(this);
   if (status == MOTET_OK) status = read_ties(this);
   if (status == MOTET_OK) status = READ_ROWS(this, "carried", 3, carried_count, carried);

@@ -1,5 +1,6 @@
 #include "base/digest.h"
 #include "program/check.h"
+#include "program/columns.h"
 #include "program/json.h"
 
 #include <inttypes.h>
@@ -91,13 +92,24 @@ static bool append_stages(mt_text *text, const motet_program *program) {
   return good;
 }
 
+/* [0, -1], the whole; [begin, end, microbatch, [[tokens, features] of each share]]. */
+static void append_range(mt_text *text, const motet_program *program, int32_t index) {
+  const motet_range *range = &program->ranges[index];
+  if (index > 0) row(text, index);
+  mt_text_append(text, "[%d, %d", range->begin, range->end);
+  if (index > 0) mt_text_append(text, ", %d, [", range->microbatch);
+  for (int32_t i = 0; index > 0 && i < range->degree; i++)
+    mt_text_append(text, "%s[%d, %d]", i == 0 ? "" : ", ", program->shares[range->first_share + i].tokens,
+                   program->shares[range->first_share + i].features);
+  mt_text_append(text, index > 0 ? "]]" : "]");
+}
+
 static void append_placement(mt_text *text, const motet_program *program) {
   mt_text_append(text, "\"edges\": [");
   for (int32_t e = 0; e < program->edge_count; e++)
     mt_text_append(text, "%s[%d, %d]", e == 0 ? "" : ", ", program->edges[e].from, program->edges[e].to);
   mt_text_append(text, "],\n\"ranges\": [");
-  for (int32_t r = 0; r < program->range_count; r++)
-    mt_text_append(text, "%s[%d, %d]", r == 0 ? "" : ", ", program->ranges[r].begin, program->ranges[r].end);
+  for (int32_t r = 0; r < program->range_count; r++) append_range(text, program, r);
   mt_text_append(text, "],\n\"groups\": [");
   for (int32_t g = 0; g < program->group_count; g++) {
     row(text, g);
@@ -119,19 +131,19 @@ static void append_placement(mt_text *text, const motet_program *program) {
 /* A stage whose microbatches are all alike has one number, others have one a microbatch. */
 static void append_size_table(mt_text *text, const motet_program *program, const char *key,
                               const motet_size_table *table) {
+  int32_t columns = mt_column_count(program);
   mt_text_append(text, "\"%s\": [", key);
   for (int32_t s = 0; s < program->stage_count; s++) {
     const int64_t *sizes = table->values != NULL ? &table->values[s * table->stage_stride] : NULL;
     int64_t stride = table->microbatch_stride;
     bool alike = true;
-    for (int32_t m = 1; sizes != NULL && m < program->microbatch_count && alike; m++)
-      alike = sizes[m * stride] == sizes[0];
+    for (int32_t m = 1; sizes != NULL && m < columns && alike; m++) alike = sizes[m * stride] == sizes[0];
     if (alike) {
       mt_text_append(text, "%s%" PRId64, s == 0 ? "" : ", ", sizes != NULL ? sizes[0] : 0);
       continue;
     }
     row(text, s);
-    for (int32_t m = 0; m < program->microbatch_count; m++)
+    for (int32_t m = 0; m < columns; m++)
       mt_text_append(text, "%s%" PRId64, m == 0 ? "[" : ", ", sizes[m * stride]);
     mt_text_append(text, "]");
   }
@@ -153,8 +165,10 @@ static void append_lists(mt_text *text, const motet_program *program) {
   for (int64_t b = 0; b < program->buffer_count; b++) {
     const motet_buffer *buffer = &program->buffers[b];
     row(text, b);
-    mt_text_append(text, "[\"%s\", %d, %d, %d, %d, %" PRId64 "]", mt_buffer_kind_name(buffer->kind), buffer->stage,
+    mt_text_append(text, "[\"%s\", %d, %d, %d, %d, %" PRId64, mt_buffer_kind_name(buffer->kind), buffer->stage,
                    buffer->edge, buffer->microbatch, buffer->range, buffer->bytes);
+    if (buffer->range > 0) mt_text_append(text, ", %d", buffer->member);
+    mt_text_append(text, "]");
   }
   mt_text_append(text, "],\n\"lists\": [");
   for (int32_t rank = 0; rank < program->ranks; rank++) {

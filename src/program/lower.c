@@ -21,8 +21,9 @@ typedef struct assembly {
   int32_t *class_of;       /* [replicas] */
   int64_t shared_count;    /* collectives' buffers stand first, the replicas' behind them */
   motet_buffer *shared;
-  int64_t *tail_begin;      /* [P + 1] */
-  motet_instruction *tails; /* what ends each pipeline rank's list, the same in every replica */
+  int32_t *range_groups;    /* (ranges, P) the group that shares a range */
+  int64_t *tail_begin;      /* [ranks + 1] */
+  motet_instruction *tails; /* what ends the list of each rank of a replica, the same in every one */
 } assembly;
 
 static bool sizes_same(const mt_sizes *one, const mt_sizes *other) {
@@ -37,6 +38,12 @@ static motet_status check_agreement(const mt_replica *replicas, int32_t count, m
   const mt_derivation *first = replicas[0].derivation;
   for (int32_t k = 1; k < count; k++) {
     const mt_derivation *other = replicas[k].derivation;
+    if (mt_replica_width(&replicas[k]) != mt_replica_width(&replicas[0]) ||
+        (replicas[k].spread == NULL) != (replicas[0].spread == NULL))
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "replica %d spreads its microbatches over %d context ranks, replica 0 over %d: all must "
+                          "over as many",
+                          k, mt_replica_width(&replicas[k]), mt_replica_width(&replicas[0]));
     if (other == first) continue;
     bool same = other->ranks == first->ranks && other->microbatches == first->microbatches &&
                 other->region_count == first->region_count && other->stage_count == first->stage_count &&
@@ -55,7 +62,9 @@ static motet_status check_agreement(const mt_replica *replicas, int32_t count, m
                           "replicas may differ in data and order alone",
                           k);
   }
-  int64_t ranks = (int64_t)first->ranks * count;
+  int64_t ranks;
+  if (__builtin_mul_overflow((int64_t)first->ranks * mt_replica_width(&replicas[0]), count, &ranks))
+    ranks = INT64_MAX;
   if (ranks > INT32_MAX)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%lld ranks are more than a program may have", (long long)ranks);
   return MOTET_OK;
@@ -72,6 +81,7 @@ static motet_status lower_classes(assembly *this, const mt_lower_options *option
     int32_t c = 0;
     while (c < this->class_count && !(this->classes[c].replica->derivation == replica->derivation &&
                                       this->classes[c].replica->order == replica->order &&
+                                      this->classes[c].replica->spread == replica->spread &&
                                       sizes_same(&this->classes[c].replica->sizes, &replica->sizes)))
       c++;
     this->class_of[k] = c;
@@ -167,13 +177,13 @@ static motet_status plan_collectives(assembly *this, motet_error *error, collect
   return MOTET_OK;
 }
 
-/* Marks a group's members in the first replica: ranks below P, which stand first in the group. */
+/* Marks a group's members in the first replica, which stand first in the group. */
 static void count_members(const assembly *this, int32_t group, int64_t *counts) {
   const motet_program *program = this->program;
   const motet_group *members = &program->groups[group];
   for (int32_t i = 0; i < members->count; i++) {
     int32_t rank = program->group_ranks[members->first + i];
-    if (rank >= this->replicas[0].derivation->ranks) break;
+    if (rank >= mt_replica_ranks(&this->replicas[0])) break;
     counts[rank]++;
   }
 }
@@ -182,7 +192,7 @@ static void count_members(const assembly *this, int32_t group, int64_t *counts) 
 static void write_tails(assembly *this, const collective *collectives, int32_t count, const int64_t *trains,
                         int64_t *next) {
   const motet_program *program = this->program;
-  int32_t ranks = this->replicas[0].derivation->ranks;
+  int32_t ranks = mt_replica_ranks(&this->replicas[0]);
   for (int32_t c = 0; c < count; c++) {
     const motet_group *members = &program->groups[collectives[c].instruction.peer];
     this->shared[c] = collectives[c].buffer;
@@ -201,10 +211,10 @@ static void write_tails(assembly *this, const collective *collectives, int32_t c
   }
 }
 
-/* Reduces, optimizer step and step barrier, one list a pipeline rank. */
+/* Reduces, optimizer step and step barrier, one list a rank of the first replica. */
 static motet_status plan_tails(assembly *this, motet_error *error) {
   const motet_program *program = this->program;
-  int32_t ranks = this->replicas[0].derivation->ranks, count;
+  int32_t ranks = mt_replica_ranks(&this->replicas[0]), count;
   collective *collectives;
   motet_status status = plan_collectives(this, error, &collectives, &count);
   if (status != MOTET_OK) return status;
@@ -232,7 +242,7 @@ static motet_status plan_tails(assembly *this, motet_error *error) {
 
 static motet_status allocate_lists(assembly *this, motet_error *error) {
   motet_program *program = this->program;
-  int32_t ranks = this->replicas[0].derivation->ranks;
+  int32_t ranks = mt_replica_ranks(&this->replicas[0]);
   int64_t buffers = this->shared_count, instructions = 0;
   for (int32_t k = 0; k < program->replicas; k++) {
     const mt_pipeline *pipeline = &this->classes[this->class_of[k]].pipeline;
@@ -252,16 +262,26 @@ static motet_status allocate_lists(assembly *this, motet_error *error) {
   return MOTET_OK;
 }
 
+/* What a replica's numbers begin at. */
+typedef struct offsets {
+  int32_t microbatch, buffer, rank, range;
+  const int32_t *range_groups; /* (program ranges) the groups of the pipeline rank whose list it is */
+  int32_t range_stride;
+} offsets;
+
 /* One rank's list with the replica's numbers. Transfers alone have a buffer or a peer here. */
 static motet_instruction *copy_list(motet_instruction *next, const mt_pipeline *pipeline, int32_t rank,
-                                    int32_t microbatch_offset, int32_t buffer_offset, int32_t rank_offset) {
+                                    const offsets *by) {
   const motet_instruction *source = &pipeline->instructions[pipeline->begin[rank]];
   int64_t count = pipeline->begin[rank + 1] - pipeline->begin[rank];
   for (int64_t i = 0; i < count; i++) {
     motet_instruction instruction = source[i];
-    instruction.microbatch += microbatch_offset;
-    instruction.buffer += instruction.buffer >= 0 ? buffer_offset : 0;
-    instruction.peer += instruction.peer >= 0 ? rank_offset : 0;
+    instruction.microbatch += by->microbatch;
+    instruction.buffer += instruction.buffer >= 0 ? by->buffer : 0;
+    instruction.peer += instruction.peer >= 0 ? by->rank : 0;
+    instruction.range += instruction.range > 0 ? by->range : 0;
+    if (instruction.range > 0 && instruction.buffer < 0)
+      instruction.peer = by->range_groups[(int64_t)instruction.range * by->range_stride];
     *next++ = instruction;
   }
   return next;
@@ -271,22 +291,32 @@ static motet_status write_lists(assembly *this, motet_error *error) {
   motet_status status = allocate_lists(this, error);
   if (status != MOTET_OK) return status;
   motet_program *program = this->program;
-  int32_t ranks = this->replicas[0].derivation->ranks, microbatches = this->replicas[0].derivation->microbatches;
+  int32_t ranks = mt_replica_ranks(&this->replicas[0]), width = mt_replica_width(&this->replicas[0]);
+  int32_t microbatches = this->replicas[0].derivation->microbatches, ranges = 0;
   motet_instruction *next = program->instructions;
   int64_t buffers = this->shared_count;
   for (int32_t k = 0; k < program->replicas; k++) {
     const mt_pipeline *pipeline = &this->classes[this->class_of[k]].pipeline;
     for (int32_t rank = 0; rank < ranks; rank++) {
       program->rank_begin[(int64_t)k * ranks + rank] = next - program->instructions;
-      next = copy_list(next, pipeline, rank, k * microbatches, (int32_t)buffers, k * ranks);
+      offsets by = {.microbatch = k * microbatches,
+                    .buffer = (int32_t)buffers,
+                    .rank = k * ranks,
+                    .range = ranges,
+                    .range_groups = this->range_groups + rank / width,
+                    .range_stride = ranks / width};
+      next = copy_list(next, pipeline, rank, &by);
       int64_t tail = this->tail_begin[rank + 1] - this->tail_begin[rank];
       memcpy(next, &this->tails[this->tail_begin[rank]], (size_t)tail * sizeof *next);
       next += tail;
     }
     for (int32_t b = 0; b < pipeline->buffer_count; b++) {
-      program->buffers[buffers] = pipeline->buffers[b];
-      program->buffers[buffers++].microbatch += k * microbatches;
+      motet_buffer *buffer = &program->buffers[buffers++];
+      *buffer = pipeline->buffers[b];
+      buffer->microbatch += k * microbatches;
+      buffer->range += buffer->range > 0 ? ranges : 0;
     }
+    if (this->replicas[k].spread != NULL) ranges += this->replicas[k].spread->range_count;
   }
   program->rank_begin[program->ranks] = next - program->instructions;
   return MOTET_OK;
@@ -306,9 +336,9 @@ motet_status mt_program_lower_with(const mt_replica *replicas, int32_t replica_c
   }
   program->arena = arena;
   program->replicas = replica_count;
-  program->ranks = replicas[0].derivation->ranks * replica_count;
+  program->ranks = mt_replica_ranks(&replicas[0]) * replica_count;
   this.program = program;
-  status = mt_tables_fill(replicas, error, program);
+  status = mt_tables_fill(replicas, this.scratch, error, program, &this.range_groups);
   if (status == MOTET_OK) status = lower_classes(&this, options, error);
   if (status == MOTET_OK) status = plan_tails(&this, error);
   if (status == MOTET_OK) status = write_lists(&this, error);

@@ -4,11 +4,13 @@
 
 #include "algebra/derive.h"
 #include "motet/program.h"
+#include "program/spread.h"
 
 /** The whole order of one pipeline: rank r's events are events[begin[r] .. begin[r + 1]). The rank of a
- * replicated stage's event is the microbatch's owner. */
+ * replicated stage's event is the microbatch's owner. With a spread every pipeline rank is a plane of `width`
+ * ranks: rank = pipeline rank * width + context rank. */
 typedef struct mt_order {
-  int64_t *begin; /* [P + 1] */
+  int64_t *begin; /* [ranks + 1] */
   mt_event *events;
   bool barrier;  /* `prefix`: a consumer of replicated outputs waits for all of them before its first event */
   double *start; /* [events] seconds on the plan's own timeline, or NULL */
@@ -16,7 +18,8 @@ typedef struct mt_order {
   motet_carried *carried; /* features found done at the step's begin (rank: pipeline rank) */
 } mt_order;
 
-/** Sizes of one pipeline's stages in bytes, tables over (stage, local microbatch); zero-filled fields mean 0. */
+/** Sizes of one pipeline's stages in bytes, tables over (stage, local microbatch), or with a spread over (stage,
+ * share), see program/columns.h; zero-filled fields mean 0. */
 typedef struct mt_sizes {
   const int64_t *static_bytes; /* [stages] or NULL */
   motet_size_table saved_bytes, output_bytes;
@@ -26,12 +29,13 @@ typedef struct mt_sizes {
   const int32_t *tokens; /* [M] or NULL */
 } mt_sizes;
 
-/** One replica's part. Replicas may share pointers (all alike) or differ in data and order; they must agree in
- * regions, stages and edges. */
+/** One replica's part. Replicas may share pointers (all alike) or differ in data, spread and order; they must agree
+ * in regions, stages, edges and the width of the spread. */
 typedef struct mt_replica {
   const mt_derivation *derivation;
   const mt_order *order;
   mt_sizes sizes;
+  const mt_spread *spread; /* or NULL: one rank a pipeline rank, whole microbatches */
 } mt_replica;
 
 /**

@@ -45,6 +45,12 @@ static void put(writer *this, int32_t slot, int part, motet_instruction instruct
   this->instructions[this->place[(size_t)slot * PARTS + (size_t)part]++] = instruction;
 }
 
+/* The range of a column, from 1; 0 where the stage computes whole microbatches. */
+static int32_t range_of(const mt_lowering *lowering, int32_t stage, int32_t column) {
+  if (lowering->spread == NULL || lowering->derivation->stages[stage].rank < 0) return 0;
+  return lowering->spread->shares[column].range + 1;
+}
+
 static void put_events(writer *this) {
   const mt_lowering *lowering = this->lowering;
   for (int32_t e = 0; e < lowering->event_count; e++) {
@@ -55,6 +61,9 @@ static void put_events(writer *this) {
     instruction.flags = event->next ? MOTET_FLAG_NEXT : 0;
     instruction.stage = event->stage;
     instruction.microbatch = event->microbatch;
+    instruction.range =
+        range_of(lowering, event->stage,
+                 mt_event_column(lowering, lowering->event_rank[e], event->stage, event->microbatch));
     put(this, slot, PART_EVENT, instruction);
     if (!loads(lowering, event)) continue;
     instruction.kind = MOTET_LOAD;
@@ -67,17 +76,23 @@ static void put_transfers(writer *this, motet_buffer *buffers) {
   const mt_lowering *lowering = this->lowering;
   for (int32_t t = 0; t < lowering->transfer_count; t++) {
     const mt_transfer *transfer = &lowering->transfers[t];
-    int32_t stage = lowering->derivation->edges[transfer->edge].from, part;
+    const mt_edge *edge = &lowering->derivation->edges[transfer->edge];
+    int32_t stage = edge->from, part;
+    bool cut = lowering->spread != NULL && (lowering->derivation->stages[edge->from].rank >= 0 ||
+                                            lowering->derivation->stages[edge->to].rank >= 0);
     buffers[t] = (motet_buffer){
         .kind = transfer->gradient ? MOTET_BUFFER_GRADIENT : MOTET_BUFFER_ACTIVATION,
         .stage = stage,
         .edge = transfer->edge,
         .microbatch = transfer->microbatch,
-        .bytes = mt_size_at(&lowering->sizes->output_bytes, stage, transfer->microbatch),
+        .range = cut ? lowering->spread->shares[transfer->column].range + 1 : 0,
+        .member = cut ? lowering->spread->shares[transfer->column].member : 0,
+        .bytes = mt_size_at(&lowering->sizes->output_bytes, stage, transfer->column),
     };
     motet_instruction send = {.kind = MOTET_SEND,
                               .stage = stage,
                               .microbatch = transfer->microbatch,
+                              .range = buffers[t].range,
                               .buffer = t,
                               .peer = transfer->receiver};
     motet_instruction receive = send;
@@ -95,7 +110,7 @@ static void put_transfers(writer *this, motet_buffer *buffers) {
 }
 
 static motet_status write_lists(mt_lowering *lowering, motet_error *error, mt_pipeline *pipeline) {
-  int32_t ranks = lowering->derivation->ranks;
+  int32_t ranks = lowering->ranks;
   size_t parts = ((size_t)lowering->event_count + (size_t)ranks) * PARTS;
   writer this = {.lowering = lowering, .place = MT_ARENA_NEW(lowering->arena, int32_t, parts + 1)};
   if ((int64_t)lowering->event_count * 2 + (int64_t)lowering->transfer_count * 4 > INT32_MAX)
@@ -129,20 +144,24 @@ static motet_status write_lists(mt_lowering *lowering, motet_error *error, mt_pi
 motet_status mt_pipeline_lower(mt_arena *arena, const mt_replica *replica, const mt_lower_options *options,
                                motet_error *error, mt_pipeline *pipeline) {
   const mt_derivation *derivation = replica->derivation;
-  int64_t events = replica->order->begin[derivation->ranks];
+  int32_t ranks = mt_replica_ranks(replica), columns = mt_replica_columns(replica);
+  int64_t events = replica->order->begin[ranks];
   /* Each event makes a few instructions; all counts of a pipeline stay below 2^31. */
   int64_t cells;
-  if (events > INT32_MAX / 32 || derivation->ranks > INT32_MAX / 32 ||
-      __builtin_mul_overflow((int64_t)derivation->stage_count, derivation->microbatches, &cells) ||
-      cells > INT32_MAX)
+  if (events > INT32_MAX / 32 || ranks > INT32_MAX / 32 ||
+      __builtin_mul_overflow((int64_t)derivation->stage_count, columns, &cells) || cells > INT32_MAX)
     return mt_error_set(error, MOTET_ERROR_LIMIT,
-                        "a pipeline of %d ranks, %d stages, %d microbatches and %lld events is too large",
-                        derivation->ranks, derivation->stage_count, derivation->microbatches, (long long)events);
+                        "a pipeline of %d ranks, %d stages, %d microbatches and %lld events is too large", ranks,
+                        derivation->stage_count, derivation->microbatches, (long long)events);
   mt_lowering lowering = {
       .arena = arena,
       .derivation = derivation,
       .order = replica->order,
       .sizes = &replica->sizes,
+      .spread = replica->spread,
+      .ranks = ranks,
+      .width = mt_replica_width(replica),
+      .columns = columns,
       .options = *options,
       .event_count = (int32_t)events,
   };

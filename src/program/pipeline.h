@@ -12,9 +12,10 @@ typedef struct mt_lower_options {
   bool lenient;          /* lower also what cannot run, for the verifier to name: missing events, cycles */
 } mt_lower_options;
 
-/** The compute, loads and transfers of every rank; collectives and the step's end are not in it. */
+/** The compute, loads and transfers of every rank; collectives and the step's end are not in it. Ranges are
+ * numbered from 1 as in the spread, and what a group shares does not name the group yet. */
 typedef struct mt_pipeline {
-  int64_t *begin; /* [P + 1] */
+  int64_t *begin; /* [ranks + 1] */
   motet_instruction *instructions;
   int32_t buffer_count;
   motet_buffer *buffers;
@@ -30,9 +31,21 @@ motet_status mt_program_lower_with(const mt_replica *replicas, int32_t replica_c
                                    const mt_lower_options *options, motet_error *error, motet_program **program);
 
 /** Entry of a size table; a table without values is all zero. */
-static inline int64_t mt_size_at(const motet_size_table *table, int32_t stage, int32_t microbatch) {
+static inline int64_t mt_size_at(const motet_size_table *table, int32_t stage, int32_t column) {
   if (table->values == NULL) return 0;
-  return table->values[stage * table->stage_stride + microbatch * table->microbatch_stride];
+  return table->values[stage * table->stage_stride + column * table->microbatch_stride];
+}
+
+/** Ranks of one pipeline: pipeline ranks times the spread's width. */
+static inline int32_t mt_replica_width(const mt_replica *replica) {
+  return replica->spread != NULL ? replica->spread->width : 1;
+}
+static inline int32_t mt_replica_ranks(const mt_replica *replica) {
+  return replica->derivation->ranks * mt_replica_width(replica);
+}
+/** Columns of its tables: shares of a spread, or microbatches. */
+static inline int32_t mt_replica_columns(const mt_replica *replica) {
+  return replica->spread != NULL ? replica->spread->share_count : replica->derivation->microbatches;
 }
 
 /* ---- Between pipeline.c, transfer.c and emit.c ---- */
@@ -41,6 +54,7 @@ static inline int64_t mt_size_at(const motet_size_table *table, int32_t stage, i
  * behind a rank's last: slot(event of rank r) = event + r, and rank r's last slot is begin[r + 1] + r. */
 typedef struct mt_transfer {
   int32_t edge, microbatch;
+  int32_t column; /* the share that makes or reads it, or the microbatch */
   int32_t sender, receiver;
   int32_t producer;   /* event; -1: carried, there when the step begins */
   int32_t consumer;   /* event */
@@ -58,9 +72,12 @@ typedef struct mt_lowering {
   const mt_derivation *derivation;
   const mt_order *order;
   const mt_sizes *sizes;
+  const mt_spread *spread; /* or NULL */
   mt_lower_options options;
+  int32_t ranks, width, columns;
   int32_t event_count;
-  /* (stages, microbatches): the rank that computes it, its FWD, and its BWD or BWD_X. */
+  /* (stages, columns), a replicated stage's in its microbatch's first: the rank that computes it, its FWD, and its
+     BWD or BWD_X. */
   int32_t *owner, *forward, *backward;
   int32_t *event_rank; /* [events] */
   /* Edges by stage: out_edges[out_begin[s] .. out_begin[s + 1]) leave s; likewise in. */
@@ -80,6 +97,14 @@ motet_status mt_lowering_transfers(mt_lowering *lowering, motet_error *error);
 
 /** Chooses where receives are posted and where senders wait. place.c */
 motet_status mt_lowering_place(mt_lowering *lowering, motet_error *error);
+
+/** The column in which an event of @p stage stands on @p rank; -1 where the rank has no share of the microbatch. */
+static inline int32_t mt_event_column(const mt_lowering *lowering, int32_t rank, int32_t stage,
+                                      int32_t microbatch) {
+  if (lowering->spread == NULL) return microbatch;
+  if (lowering->derivation->stages[stage].rank < 0) return lowering->spread->begin[microbatch];
+  return lowering->spread->place[microbatch * lowering->width + rank % lowering->width];
+}
 
 static inline int32_t mt_event_slot(const mt_lowering *lowering, int32_t event) {
   return event + lowering->event_rank[event];

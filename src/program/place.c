@@ -24,7 +24,7 @@ static int32_t end_slot(const mt_lowering *lowering, int32_t rank) {
 }
 
 static motet_status place_receives(mt_lowering *lowering, motet_error *error) {
-  int32_t ranks = lowering->derivation->ranks;
+  int32_t ranks = lowering->ranks;
   /* [P] earliest slot of the channel (sender, rank) so far, while walking one sender's transfers backwards. */
   int32_t *earliest = MT_ARENA_NEW(lowering->arena, int32_t, ranks);
   int32_t *seen_sender = MT_ARENA_NEW(lowering->arena, int32_t, ranks);
@@ -49,7 +49,7 @@ static motet_status place_receives(mt_lowering *lowering, motet_error *error) {
 static bool is_timeline(const mt_lowering *lowering) {
   const mt_order *order = lowering->order;
   if (order->start == NULL) return false;
-  for (int32_t rank = 0; rank < lowering->derivation->ranks; rank++)
+  for (int32_t rank = 0; rank < lowering->ranks; rank++)
     for (int64_t e = order->begin[rank]; e < order->begin[rank + 1]; e++) {
       if (!isfinite(order->start[e])) return false;
       if (e > order->begin[rank] && order->start[e] < order->start[e - 1]) return false;
@@ -126,7 +126,7 @@ static void hear(const mt_lowering *lowering, pending *this, int32_t event) {
  * the receiver never answers stays at slot -1 if nothing at all comes back from it, and else goes to the end. */
 static motet_status place_waits_by_answer(mt_lowering *lowering, motet_error *error) {
   const mt_order *order = lowering->order;
-  int32_t ranks = lowering->derivation->ranks;
+  int32_t ranks = lowering->ranks;
   pending this = {.head = MT_ARENA_NEW(lowering->arena, int32_t, ranks),
                   .tail = MT_ARENA_NEW(lowering->arena, int32_t, ranks),
                   .next = MT_ARENA_NEW(lowering->arena, int32_t, lowering->transfer_count),
@@ -173,7 +173,7 @@ static void last_known(const mt_lowering *lowering, int32_t rank, double *known)
 static motet_status place_waits_by_cause(mt_lowering *lowering, motet_error *error) {
   motet_status status = place_waits_by_answer(lowering, error);
   if (status != MOTET_OK) return status;
-  int32_t ranks = lowering->derivation->ranks;
+  int32_t ranks = lowering->ranks;
   double *known = MT_ARENA_NEW(lowering->arena, double, lowering->event_count);
   bool *asked = MT_ARENA_NEW(lowering->arena, bool, ranks);
   if (known == NULL || asked == NULL)

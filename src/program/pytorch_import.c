@@ -331,6 +331,7 @@ static motet_status import_explicit(import *this, motet_program **result) {
   motet_program *program = arena != NULL ? MT_ARENA_NEW(arena, motet_program, 1) : NULL;
   const mt_order no_order = {0};
   const mt_replica replica = {.derivation = this->derivation, .order = &no_order};
+  int32_t *no_groups;
   motet_status status;
   if (program == NULL) {
     status = mt_error_memory(this->error, sizeof *program, "a program");
@@ -338,7 +339,7 @@ static motet_status import_explicit(import *this, motet_program **result) {
     program->arena = arena;
     program->replicas = 1;
     program->ranks = this->ranks;
-    status = mt_tables_fill(&replica, this->error, program);
+    status = mt_tables_fill(&replica, program->arena, this->error, program, &no_groups);
     if (status == MOTET_OK) status = import_transfers(this, program);
   }
   if (status == MOTET_OK)

@@ -1,5 +1,6 @@
 #include "program/tables.h"
 
+#include "program/columns.h"
 #include "program/pipeline.h"
 
 #include <stddef.h>
@@ -54,9 +55,10 @@ static motet_status fill_statement(const mt_replica *replicas, motet_error *erro
   return MOTET_OK;
 }
 
-/* Group 0 is all ranks. A sharded stage is held by its rank in every replica; with one rank a pipeline that is
- * group 0 again. Stages on one rank share a group. */
-static motet_status fill_groups(const mt_derivation *derivation, motet_error *error, motet_program *program) {
+/* Group 0 is all ranks. A sharded stage is held by its rank, or plane of context ranks, in every replica; with one
+ * rank a pipeline that is group 0 again. Stages on one rank share a group. */
+static motet_status fill_groups(const mt_derivation *derivation, int32_t width, motet_error *error,
+                                motet_program *program) {
   int32_t pipeline_ranks = derivation->ranks;
   int32_t *group_of = MT_ARENA_NEW(program->arena, int32_t, pipeline_ranks); /* 0: none yet */
   program->groups = MT_ARENA_NEW(program->arena, motet_group, pipeline_ranks + 1);
@@ -71,8 +73,9 @@ static motet_status fill_groups(const mt_derivation *derivation, motet_error *er
     int32_t rank = derivation->stages[s].rank;
     if (rank < 0 || pipeline_ranks == 1) continue;
     if (group_of[rank] == 0) {
-      program->groups[program->group_count] = (motet_group){.first = used, .count = program->replicas};
-      for (int32_t k = 0; k < program->replicas; k++) program->group_ranks[used++] = k * pipeline_ranks + rank;
+      program->groups[program->group_count] = (motet_group){.first = used, .count = program->replicas * width};
+      for (int32_t k = 0; k < program->replicas; k++)
+        for (int32_t c = 0; c < width; c++) program->group_ranks[used++] = (k * pipeline_ranks + rank) * width + c;
       group_of[rank] = program->group_count++;
     }
     program->stages[s].group = group_of[rank];
@@ -81,7 +84,8 @@ static motet_status fill_groups(const mt_derivation *derivation, motet_error *er
   return MOTET_OK;
 }
 
-static motet_status fill_placement(const mt_derivation *derivation, motet_error *error, motet_program *program) {
+static motet_status fill_placement(const mt_derivation *derivation, int32_t width, motet_error *error,
+                                   motet_program *program) {
   mt_arena *arena = program->arena;
   program->region_count = derivation->region_count;
   program->stage_count = derivation->stage_count;
@@ -96,7 +100,7 @@ static motet_status fill_placement(const mt_derivation *derivation, motet_error 
       program->schedule == NULL)
     return mt_error_memory(error, (unsigned long long)derivation->stage_count * sizeof(motet_program_stage),
                            "a program's placement");
-  program->ranges[0] = (motet_range){.begin = 0, .end = -1};
+  program->ranges[0] = (motet_range){.begin = 0, .end = -1, .microbatch = -1};
   for (int32_t r = 0; r < derivation->region_count; r++) {
     const mt_region *region = &derivation->regions[r];
     program->regions[r] = (motet_program_region){.name = mt_arena_text(arena, region->name),
@@ -116,7 +120,7 @@ static motet_status fill_placement(const mt_derivation *derivation, motet_error 
   }
   for (int32_t e = 0; e < derivation->edge_count; e++)
     program->edges[e] = (motet_program_edge){.from = derivation->edges[e].from, .to = derivation->edges[e].to};
-  return fill_groups(derivation, error, program);
+  return fill_groups(derivation, width, error, program);
 }
 
 static int32_t stage_of_layer(const motet_program *program, int32_t layer) {
@@ -157,7 +161,7 @@ static motet_status fill_carried(const mt_replica *replicas, motet_error *error,
       program->carried[program->carried_count++] =
           (motet_carried){.stage = carried->stage,
                           .microbatch = k * derivation->microbatches + carried->microbatch,
-                          .rank = k * derivation->ranks + carried->rank};
+                          .rank = k * mt_replica_ranks(&replicas[0]) + carried->rank};
     }
   return MOTET_OK;
 }
@@ -167,15 +171,15 @@ static bool tables_same(const motet_size_table *one, const motet_size_table *oth
          one->microbatch_stride == other->microbatch_stride;
 }
 
-/* One value a stage where no microbatch differs; else (stages, microbatches of all replicas). */
+/* One value a stage where no column differs; else (stages, columns of all replicas). */
 static motet_status fill_size_table(const mt_replica *replicas, size_t offset, motet_error *error,
                                     motet_program *program, motet_size_table *result) {
-  int32_t stages = program->stage_count, microbatches = replicas[0].derivation->microbatches;
+  int32_t stages = program->stage_count;
 #define TABLE(k) ((const motet_size_table *)(const void *)((const char *)&replicas[k].sizes + offset))
   bool uniform = TABLE(0)->values == NULL || TABLE(0)->microbatch_stride == 0;
   for (int32_t k = 1; k < program->replicas; k++) uniform = uniform && tables_same(TABLE(0), TABLE(k));
   if (uniform && TABLE(0)->values == NULL) return MOTET_OK;
-  int64_t columns = uniform ? 1 : program->microbatch_count, cells;
+  int64_t columns = uniform ? 1 : mt_column_count(program), cells;
   if (__builtin_mul_overflow((int64_t)stages, columns, &cells))
     return mt_error_set(error, MOTET_ERROR_LIMIT, "a size table of %d stages is too large", stages);
   *result = (motet_size_table){.values = MT_ARENA_NEW(program->arena, int64_t, cells),
@@ -183,9 +187,12 @@ static motet_status fill_size_table(const mt_replica *replicas, size_t offset, m
                                .microbatch_stride = uniform ? 0 : 1};
   if (result->values == NULL)
     return mt_error_memory(error, (unsigned long long)cells * sizeof(int64_t), "a size table");
-  for (int32_t s = 0; s < stages; s++)
-    for (int32_t m = 0; m < columns; m++)
-      result->values[s * columns + m] = mt_size_at(TABLE(m / microbatches), s, m % microbatches);
+  for (int32_t s = 0; s < stages; s++) {
+    int64_t *row = result->values + s * columns, filled = 0;
+    for (int32_t k = 0; filled < columns; k++)
+      for (int32_t c = 0; c < mt_replica_columns(&replicas[k]) && filled < columns; c++)
+        row[filled++] = mt_size_at(TABLE(k), s, c);
+  }
 #undef TABLE
   return MOTET_OK;
 }
@@ -204,9 +211,14 @@ static motet_status fill_sizes(const mt_replica *replicas, motet_error *error, m
   return fill_size_table(replicas, offsetof(mt_sizes, output_bytes), error, program, &program->output_bytes);
 }
 
-motet_status mt_tables_fill(const mt_replica *replicas, motet_error *error, motet_program *program) {
+motet_status mt_tables_fill(const mt_replica *replicas, mt_arena *scratch, motet_error *error,
+                            motet_program *program, int32_t **range_groups) {
+  int32_t width = mt_replica_width(&replicas[0]);
   motet_status status = fill_statement(replicas, error, program);
-  if (status == MOTET_OK) status = fill_placement(replicas[0].derivation, error, program);
+  if (status == MOTET_OK) status = fill_placement(replicas[0].derivation, width, error, program);
+  *range_groups = NULL;
+  if (status == MOTET_OK && replicas[0].spread != NULL)
+    status = mt_tables_spread(replicas, scratch, error, program, range_groups);
   if (status == MOTET_OK) status = fill_ties(replicas, error, program);
   if (status == MOTET_OK) status = fill_carried(replicas, error, program);
   if (status == MOTET_OK) status = fill_sizes(replicas, error, program);

@@ -12,8 +12,25 @@ static motet_status illegal(motet_error *error, const mt_lowering *lowering, int
   return MOTET_ERROR_ILLEGAL;
 }
 
-static size_t cell(const mt_lowering *lowering, int32_t stage, int32_t microbatch) {
-  return (size_t)stage * (size_t)lowering->derivation->microbatches + (size_t)microbatch;
+static size_t cell(const mt_lowering *lowering, int32_t stage, int32_t column) {
+  return (size_t)stage * (size_t)lowering->columns + (size_t)column;
+}
+
+static bool replicated(const mt_lowering *lowering, int32_t stage) {
+  return lowering->derivation->stages[stage].rank < 0;
+}
+
+/* The first column of a microbatch. */
+static int32_t first_column(const mt_lowering *lowering, int32_t microbatch) {
+  return lowering->spread != NULL ? lowering->spread->begin[microbatch] : microbatch;
+}
+
+/* The columns of what flows between a stage, in @p column, and another: its own, or where it alone is replicated
+ * all of its microbatch's. */
+static int32_t flow_end(const mt_lowering *lowering, int32_t stage, int32_t other, int32_t microbatch,
+                        int32_t column) {
+  bool spreads = replicated(lowering, stage) && !replicated(lowering, other);
+  return spreads ? first_column(lowering, microbatch + 1) : column + 1;
 }
 
 static motet_status index_event(mt_lowering *lowering, int32_t rank, int32_t event, motet_error *error) {
@@ -30,11 +47,19 @@ static motet_status index_event(mt_lowering *lowering, int32_t rank, int32_t eve
     illegal(error, lowering, rank, event, this->microbatch);
     return MOTET_ERROR_ARGUMENT;
   }
+  int32_t column = mt_event_column(lowering, rank, this->stage, this->microbatch);
+  if (column < 0) {
+    mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                 "the order of rank %d has %s of stage %d, microbatch %d, of which it has no share", rank,
+                 event_name(lowering, event), this->stage, this->microbatch);
+    return illegal(error, lowering, rank, event, this->microbatch);
+  }
   if (this->next || this->kind == MOTET_BWD_W) return MOTET_OK;
-  size_t at = cell(lowering, this->stage, this->microbatch);
+  size_t at = cell(lowering, this->stage, column);
   int32_t *place = this->kind == MOTET_FWD ? &lowering->forward[at] : &lowering->backward[at];
   int32_t home = derivation->stages[this->stage].rank;
-  bool elsewhere = home >= 0 ? rank != home : this->kind != MOTET_FWD && lowering->owner[at] != rank;
+  bool elsewhere =
+      home >= 0 ? rank / lowering->width != home : this->kind != MOTET_FWD && lowering->owner[at] != rank;
   if (!lowering->options.lenient && (*place != MT_EVENT_NONE || elsewhere)) {
     mt_error_set(error, MOTET_ERROR_ILLEGAL, "the order of rank %d has %s of stage %d, microbatch %d %s", rank,
                  event_name(lowering, event), this->stage, this->microbatch,
@@ -51,7 +76,7 @@ static motet_status index_event(mt_lowering *lowering, int32_t rank, int32_t eve
 static motet_status index_events(mt_lowering *lowering, motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
   const mt_order *order = lowering->order;
-  size_t cells = (size_t)derivation->stage_count * (size_t)derivation->microbatches;
+  size_t cells = (size_t)derivation->stage_count * (size_t)lowering->columns;
   lowering->owner = MT_ARENA_NEW(lowering->arena, int32_t, cells);
   lowering->forward = MT_ARENA_NEW(lowering->arena, int32_t, cells);
   lowering->backward = MT_ARENA_NEW(lowering->arena, int32_t, cells);
@@ -64,16 +89,16 @@ static motet_status index_events(mt_lowering *lowering, motet_error *error) {
   for (int32_t i = 0; i < order->carried_count; i++) {
     const motet_carried *carried = &order->carried[i];
     if (carried->stage < 0 || carried->stage >= derivation->stage_count || carried->microbatch < 0 ||
-        carried->microbatch >= derivation->microbatches || carried->rank < 0 || carried->rank >= derivation->ranks)
+        carried->microbatch >= derivation->microbatches || carried->rank < 0 || carried->rank >= lowering->ranks)
       return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                           "carried output %d (stage %d, microbatch %d, rank %d) is outside the derivation", i,
                           carried->stage, carried->microbatch, carried->rank);
-    size_t at = cell(lowering, carried->stage, carried->microbatch);
+    size_t at = cell(lowering, carried->stage, first_column(lowering, carried->microbatch));
     lowering->owner[at] = carried->rank;
     lowering->forward[at] = MT_EVENT_CARRIED;
   }
   for (int backward = 0; backward < 2; backward++)
-    for (int32_t rank = 0; rank < derivation->ranks; rank++)
+    for (int32_t rank = 0; rank < lowering->ranks; rank++)
       for (int32_t e = (int32_t)order->begin[rank]; e < order->begin[rank + 1]; e++) {
         if ((order->events[e].kind != MOTET_FWD) != backward) continue;
         motet_status status = index_event(lowering, rank, e, error);
@@ -108,17 +133,23 @@ static motet_status index_edges(mt_lowering *lowering, motet_error *error) {
   return MOTET_OK;
 }
 
-/* One edge and microbatch in one direction: nothing, local, or a transfer. */
-static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch, bool gradient,
+/* One edge and column in one direction: nothing, local, or a transfer. */
+static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch, int32_t column, bool gradient,
                          motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
   const mt_edge *data = &derivation->edges[edge];
   if (!mt_stage_active(derivation, data->from, microbatch) || !mt_stage_active(derivation, data->to, microbatch))
     return MOTET_OK;
+  /* A share without features reads nothing of what an encoder makes. */
+  if (lowering->spread != NULL && replicated(lowering, data->from) && !replicated(lowering, data->to) &&
+      lowering->spread->shares[column].features == 0)
+    return MOTET_OK;
   int32_t source = gradient ? data->to : data->from, target = gradient ? data->from : data->to;
+  int32_t first = first_column(lowering, microbatch);
+  size_t source_cell = cell(lowering, source, replicated(lowering, source) ? first : column);
+  size_t target_cell = cell(lowering, target, replicated(lowering, target) ? first : column);
   const int32_t *place = gradient ? lowering->backward : lowering->forward;
-  int32_t producer = place[cell(lowering, source, microbatch)];
-  int32_t consumer = place[cell(lowering, target, microbatch)];
+  int32_t producer = place[source_cell], consumer = place[target_cell];
   const char *what = gradient ? "backward" : "forward";
   if (producer == MT_EVENT_NONE || consumer < 0) {
     if (lowering->options.lenient || (consumer == MT_EVENT_CARRIED && producer == MT_EVENT_CARRIED))
@@ -128,7 +159,7 @@ static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch
     mt_error_rule(error, "order", -1, -1, microbatch);
     return MOTET_ERROR_ILLEGAL;
   }
-  int32_t sender = lowering->owner[cell(lowering, source, microbatch)];
+  int32_t sender = lowering->owner[source_cell];
   if (producer >= 0) sender = lowering->event_rank[producer];
   int32_t receiver = lowering->event_rank[consumer];
   if (sender == receiver) {
@@ -143,6 +174,7 @@ static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch
   lowering->transfers[lowering->transfer_count++] = (mt_transfer){
       .edge = edge,
       .microbatch = microbatch,
+      .column = column,
       .sender = sender,
       .receiver = receiver,
       .producer = producer >= 0 ? producer : -1,
@@ -162,11 +194,15 @@ static motet_status join_carried(mt_lowering *lowering, int32_t rank, motet_erro
   if (!any) return MOTET_OK;
   for (int32_t m = 0; m < derivation->microbatches; m++)
     for (int32_t s = 0; s < derivation->stage_count; s++) {
-      size_t at = cell(lowering, s, m);
+      int32_t first = first_column(lowering, m);
+      size_t at = cell(lowering, s, first);
       if (lowering->forward[at] != MT_EVENT_CARRIED || lowering->owner[at] != rank) continue;
       for (int32_t i = lowering->out_begin[s]; i < lowering->out_begin[s + 1]; i++) {
-        motet_status status = join(lowering, lowering->out_edges[i], m, false, error);
-        if (status != MOTET_OK) return status;
+        int32_t edge = lowering->out_edges[i], end = flow_end(lowering, s, derivation->edges[edge].to, m, first);
+        for (int32_t column = first; column < end; column++) {
+          motet_status status = join(lowering, edge, m, column, false, error);
+          if (status != MOTET_OK) return status;
+        }
       }
     }
   return MOTET_OK;
@@ -176,14 +212,19 @@ static motet_status join_event(mt_lowering *lowering, int32_t event, motet_error
   const mt_event *this = &lowering->order->events[event];
   if (this->next || this->kind == MOTET_BWD_W) return MOTET_OK;
   bool gradient = this->kind != MOTET_FWD;
-  size_t at = cell(lowering, this->stage, this->microbatch);
+  int32_t first = mt_event_column(lowering, lowering->event_rank[event], this->stage, this->microbatch);
+  size_t at = cell(lowering, this->stage, first);
   if ((gradient ? lowering->backward : lowering->forward)[at] != event) return MOTET_OK;
   const int32_t *begin = gradient ? lowering->in_begin : lowering->out_begin;
   const int32_t *edges = gradient ? lowering->in_edges : lowering->out_edges;
   for (int32_t i = begin[this->stage]; i < begin[this->stage + 1]; i++) {
-    if (gradient && !lowering->derivation->edges[edges[i]].gradient) continue;
-    motet_status status = join(lowering, edges[i], this->microbatch, gradient, error);
-    if (status != MOTET_OK) return status;
+    const mt_edge *edge = &lowering->derivation->edges[edges[i]];
+    if (gradient && !edge->gradient) continue;
+    int32_t end = flow_end(lowering, this->stage, gradient ? edge->from : edge->to, this->microbatch, first);
+    for (int32_t column = first; column < end; column++) {
+      motet_status status = join(lowering, edges[i], this->microbatch, column, gradient, error);
+      if (status != MOTET_OK) return status;
+    }
   }
   return MOTET_OK;
 }
@@ -192,8 +233,10 @@ static motet_status join_event(mt_lowering *lowering, int32_t event, motet_error
 static motet_status check_complete(const mt_lowering *lowering, motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
   for (int32_t s = 0; s < derivation->stage_count; s++)
-    for (int32_t m = 0; m < derivation->microbatches; m++) {
-      size_t at = cell(lowering, s, m);
+    for (int32_t column = 0, m = 0; column < lowering->columns; column++) {
+      while (column >= first_column(lowering, m + 1)) m++;
+      if (replicated(lowering, s) && column > first_column(lowering, m)) continue;
+      size_t at = cell(lowering, s, column);
       bool forward = lowering->forward[at] == MT_EVENT_NONE;
       bool backward = derivation->stages[s].gate != MT_GATE_NONE && lowering->backward[at] == MT_EVENT_NONE;
       if (!mt_stage_active(derivation, s, m) || !(forward || backward)) continue;
@@ -209,12 +252,16 @@ static motet_status collect(mt_lowering *lowering, motet_error *error) {
   const mt_order *order = lowering->order;
   int64_t most = 0;
   for (int32_t e = 0; e < lowering->event_count; e++) {
-    int32_t stage = order->events[e].stage;
+    int32_t stage = order->events[e].stage, m = order->events[e].microbatch;
     const int32_t *begin = order->events[e].kind == MOTET_FWD ? lowering->out_begin : lowering->in_begin;
-    most += begin[stage + 1] - begin[stage];
+    int32_t pieces = replicated(lowering, stage) ? first_column(lowering, m + 1) - first_column(lowering, m) : 1;
+    most += (int64_t)(begin[stage + 1] - begin[stage]) * pieces;
   }
-  for (int32_t i = 0; i < order->carried_count; i++)
-    most += lowering->out_begin[order->carried[i].stage + 1] - lowering->out_begin[order->carried[i].stage];
+  for (int32_t i = 0; i < order->carried_count; i++) {
+    int32_t stage = order->carried[i].stage, m = order->carried[i].microbatch;
+    most += (int64_t)(lowering->out_begin[stage + 1] - lowering->out_begin[stage]) *
+            (first_column(lowering, m + 1) - first_column(lowering, m));
+  }
   if (most > INT32_MAX / 4)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%lld transfers are more than a pipeline may have",
                         (long long)most);
@@ -222,7 +269,7 @@ static motet_status collect(mt_lowering *lowering, motet_error *error) {
   lowering->departure_begin = MT_ARENA_NEW(lowering->arena, int32_t, lowering->event_count + 1);
   if (lowering->transfers == NULL || lowering->departure_begin == NULL)
     return mt_error_memory(error, (unsigned long long)most * sizeof(mt_transfer), "transfers");
-  for (int32_t rank = 0; rank < lowering->derivation->ranks; rank++) {
+  for (int32_t rank = 0; rank < lowering->ranks; rank++) {
     motet_status status = join_carried(lowering, rank, error);
     for (int32_t e = (int32_t)order->begin[rank]; status == MOTET_OK && e < order->begin[rank + 1]; e++) {
       lowering->departure_begin[e] = lowering->transfer_count;
@@ -237,18 +284,20 @@ static motet_status collect(mt_lowering *lowering, motet_error *error) {
 /* `prefix`: what replicated stages send to a stage is waited for, all of it, before the stage's first event. */
 static motet_status apply_barrier(mt_lowering *lowering, motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
-  int32_t *first = MT_ARENA_NEW(lowering->arena, int32_t, derivation->stage_count);
-  if (first == NULL) return mt_error_memory(error, (unsigned long long)derivation->stage_count * 4, "a barrier");
-  for (int32_t s = 0; s < derivation->stage_count; s++) first[s] = MT_EVENT_NONE;
+  int32_t width = lowering->width, places = derivation->stage_count * width;
+  int32_t *first = MT_ARENA_NEW(lowering->arena, int32_t, places); /* (stages, context ranks) */
+  if (first == NULL) return mt_error_memory(error, (unsigned long long)places * 4, "a barrier");
+  for (int32_t i = 0; i < places; i++) first[i] = MT_EVENT_NONE;
   for (int32_t e = 0; e < lowering->event_count; e++) {
-    int32_t stage = lowering->order->events[e].stage;
-    if (first[stage] == MT_EVENT_NONE) first[stage] = e;
+    int32_t at = lowering->order->events[e].stage * width + lowering->event_rank[e] % width;
+    if (first[at] == MT_EVENT_NONE) first[at] = e;
   }
   for (int32_t t = 0; t < lowering->transfer_count; t++) {
     mt_transfer *transfer = &lowering->transfers[t];
     const mt_edge *edge = &derivation->edges[transfer->edge];
-    bool replicated = derivation->stages[edge->from].rank < 0, sharded = derivation->stages[edge->to].rank >= 0;
-    if (!transfer->gradient && replicated && sharded) transfer->wait_event = first[edge->to];
+    bool features = replicated(lowering, edge->from) && !replicated(lowering, edge->to);
+    if (!transfer->gradient && features)
+      transfer->wait_event = first[edge->to * width + transfer->receiver % width];
   }
   return MOTET_OK;
 }
@@ -283,7 +332,7 @@ static void wake(machine *this, int32_t rank, int32_t ranks) {
 }
 
 static int32_t run_rank(mt_lowering *lowering, machine *this, int32_t rank, bool *sent, int32_t done) {
-  int32_t ranks = lowering->derivation->ranks, end = (int32_t)lowering->order->begin[rank + 1];
+  int32_t ranks = lowering->ranks, end = (int32_t)lowering->order->begin[rank + 1];
   for (int32_t event = this->next[rank]; event < end; event = ++this->next[rank]) {
     int32_t arrival = this->arrived[rank];
     if (arrival < lowering->arrival_begin[event]) arrival = lowering->arrival_begin[event];
@@ -319,7 +368,7 @@ static motet_status report_cycle(const mt_lowering *lowering, const machine *thi
 }
 
 static motet_status run(mt_lowering *lowering, motet_error *error) {
-  int32_t ranks = lowering->derivation->ranks, done = 0;
+  int32_t ranks = lowering->ranks, done = 0;
   machine this = {
       .next = MT_ARENA_NEW(lowering->arena, int32_t, ranks),
       .arrived = MT_ARENA_NEW(lowering->arena, int32_t, ranks),

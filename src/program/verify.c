@@ -122,6 +122,7 @@ static const struct {
   mt_rule rule;
 } passes[] = {
     {mt_verify_tables, MT_RULE_DATA_FLOW},
+    {mt_verify_ranges, MT_RULE_COMPLETENESS},
     {mt_verify_statement, MT_RULE_COMPLETENESS},
     {mt_verify_edges, MT_RULE_COMPLETENESS},
     {mt_verify_completeness, MT_RULE_COMPLETENESS},

@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/error.h"
 #include "motet/program.h"
+#include "program/columns.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +30,8 @@ typedef enum mt_rule {
 /** Which backward a stage's gates ask for: bit 0 weight gradients, bit 1 input gradients. */
 enum { MT_ASKS_NOTHING = 0, MT_ASKS_WEIGHTS = 1, MT_ASKS_INPUTS = 2 };
 
-/** What is known of a (stage, microbatch): the HAS bits of its lists' content, the rest while walking. */
+/** What is known of a (stage, column), see columns.h: the HAS bits of its lists' content, the rest while walking.
+ */
 enum {
   MT_HAS_FORWARD = 1 << 0, /* `rank` is set: a FWD here, or carried from the step before */
   MT_HAS_BACKWARD = 1 << 1,
@@ -50,12 +52,13 @@ enum {
 
 typedef struct mt_verify_cell {
   int32_t rank;      /* with MT_HAS_FORWARD: where it runs */
+  int32_t group;     /* with MT_HAS_FORWARD, of a token range: the ranks that share it; else -1 */
   int32_t next_rank; /* with MT_HAS_NEXT: where the next step's runs */
   int32_t uses;      /* readers of its output that are still to come on that rank */
   uint32_t flags;    /* MT_HAS_*, ... */
 } mt_verify_cell;
 
-/** What has happened to an (edge, microbatch): four bits for the activation, four for the gradient. */
+/** What has happened to an (edge, piece): four bits for the activation, four for the gradient. */
 enum {
   MT_SENT = 1,
   MT_SEND_WAITED = 2,
@@ -71,9 +74,10 @@ typedef struct mt_verify_transfer {
   int32_t source, destination;      /* ranks that make and read it, plus one; 0 while not looked up */
 } mt_verify_transfer;
 
+/** A collective, or compute that a group shares. */
 typedef struct mt_verify_collective {
   int32_t rank, position, group, buffer;
-  int32_t kind;
+  int32_t kind, stage, range; /* stage and range of shared compute; else 0 */
 } mt_verify_collective;
 
 /** A list of items for each key: items[begin[key] .. begin[key + 1]). */
@@ -89,6 +93,11 @@ typedef struct mt_verifier {
   motet_error *error;               /* or NULL */
   mt_arena *arena;
   int32_t pipeline_ranks; /* ranks of one replica */
+
+  /* verify_ranges.c */
+  int32_t columns;
+  int32_t *first_column;      /* [microbatches + 1] */
+  int32_t *column_microbatch; /* [columns] */
 
   /* From the statement and the placement (verify_statement.c). */
   uint64_t *live;          /* [microbatches] modules that are present and not cached */
@@ -107,8 +116,8 @@ typedef struct mt_verifier {
   mt_verify_lists tie_ranks;           /* ranks that hold either stage, by tie, ascending */
 
   /* From the lists. */
-  mt_verify_cell *cells;                      /* [stages][microbatches] */
-  uint8_t *edge_flags;                        /* [edges][microbatches] */
+  mt_verify_cell *cells;                      /* [stages][columns] */
+  uint8_t *edge_flags;                        /* [edges][columns] */
   mt_verify_transfer *transfers;              /* [buffers] */
   MT_ARRAY(mt_verify_collective) collectives; /* by rank, then position */
   motet_rank_memory *memory;                  /* [ranks] */
@@ -123,6 +132,7 @@ typedef struct mt_verifier {
 /* The passes. A violation is noted by mt_verify_refuse(), and MOTET_ERROR_REFUSED returned where the pass cannot
  * go on; other errors are written to verifier->error. */
 motet_status mt_verify_tables(mt_verifier *verifier);
+motet_status mt_verify_ranges(mt_verifier *verifier);
 motet_status mt_verify_statement(mt_verifier *verifier);
 motet_status mt_verify_edges(mt_verifier *verifier);
 motet_status mt_verify_completeness(mt_verifier *verifier);
@@ -166,12 +176,16 @@ static inline void mt_verify_lists_add(mt_verify_lists *lists, int32_t key, int3
 /** Whether the ranks of @p group hold @p rank. Its ranks ascend. */
 bool mt_verify_member(const motet_program *program, int32_t group, int32_t rank);
 
-static inline mt_verify_cell *mt_verify_cell_at(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
-  return &verifier->cells[(int64_t)stage * verifier->program->microbatch_count + microbatch];
+static inline mt_verify_cell *mt_verify_cell_at(const mt_verifier *verifier, int32_t stage, int32_t column) {
+  return &verifier->cells[(int64_t)stage * verifier->columns + column];
 }
 
-static inline uint8_t *mt_verify_edge_at(const mt_verifier *verifier, int32_t edge, int32_t microbatch) {
-  return &verifier->edge_flags[(int64_t)edge * verifier->program->microbatch_count + microbatch];
+static inline uint8_t *mt_verify_edge_at(const mt_verifier *verifier, int32_t edge, int32_t piece) {
+  return &verifier->edge_flags[(int64_t)edge * verifier->columns + piece];
+}
+
+static inline bool mt_verify_replicated(const mt_verifier *verifier, int32_t stage) {
+  return verifier->program->regions[verifier->program->stages[stage].region].replicated;
 }
 
 static inline bool mt_verify_empty(const mt_verifier *verifier, int32_t stage) {
@@ -185,15 +199,59 @@ static inline bool mt_verify_allowed(const mt_verifier *verifier, int32_t stage,
 
 /** Whether it has work. An empty stage, which passes data on, has where the lists say so: that it does where it
  * must is checked by rule 1, and what it costs where it need not is nothing. */
-static inline bool mt_verify_active(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
+static inline bool mt_verify_active(const mt_verifier *verifier, int32_t stage, int32_t column) {
   if (mt_verify_empty(verifier, stage))
-    return (mt_verify_cell_at(verifier, stage, microbatch)->flags & MT_HAS_FORWARD) != 0;
-  return mt_verify_allowed(verifier, stage, microbatch);
+    return (mt_verify_cell_at(verifier, stage, column)->flags & MT_HAS_FORWARD) != 0;
+  return mt_verify_allowed(verifier, stage, verifier->column_microbatch[column]);
 }
 
-static inline int64_t mt_verify_bytes(const motet_size_table *table, int32_t stage, int32_t microbatch) {
-  return table->values == NULL ? 0
-                               : table->values[stage * table->stage_stride + microbatch * table->microbatch_stride];
+static inline int64_t mt_verify_bytes(const motet_size_table *table, int32_t stage, int32_t column) {
+  return table->values == NULL ? 0 : table->values[stage * table->stage_stride + column * table->microbatch_stride];
+}
+
+/* Along an edge flow pieces, one a column of the side that is cut: what the column's share makes or reads. */
+
+/** The column in which a piece's producer or consumer stands. */
+static inline int32_t mt_verify_home(const mt_verifier *verifier, int32_t stage, int32_t piece) {
+  if (!mt_verify_replicated(verifier, stage)) return piece;
+  return verifier->first_column[verifier->column_microbatch[piece]];
+}
+
+typedef struct mt_verify_pieces {
+  int32_t begin, end;
+} mt_verify_pieces;
+
+/** The pieces that @p stage, an end of the edge, has in @p column: one, or all shares' where it is the whole. */
+static inline mt_verify_pieces mt_verify_pieces_of(const mt_verifier *verifier, int32_t edge, int32_t stage,
+                                                   int32_t column) {
+  const motet_program_edge *ends = &verifier->program->edges[edge];
+  if (!mt_verify_replicated(verifier, stage) ||
+      mt_verify_replicated(verifier, ends->from == stage ? ends->to : ends->from))
+    return (mt_verify_pieces){column, column + 1};
+  int32_t microbatch = verifier->column_microbatch[column];
+  return (mt_verify_pieces){verifier->first_column[microbatch], verifier->first_column[microbatch + 1]};
+}
+
+/** Whether the piece must flow: both ends have work, and the share reads something of it. */
+static inline bool mt_verify_flows(const mt_verifier *verifier, int32_t edge, int32_t piece) {
+  const motet_program *p = verifier->program;
+  const motet_program_edge *ends = &p->edges[edge];
+  if (p->share_count > 0 && p->shares[piece].features == 0 && mt_verify_replicated(verifier, ends->from) &&
+      !mt_verify_replicated(verifier, ends->to))
+    return false;
+  return mt_verify_active(verifier, ends->from, mt_verify_home(verifier, ends->from, piece)) &&
+         mt_verify_active(verifier, ends->to, mt_verify_home(verifier, ends->to, piece));
+}
+
+/** A size of what stands in @p column: a replicated stage's is the sum over the microbatch's columns. */
+static inline int64_t mt_verify_whole_bytes(const mt_verifier *verifier, const motet_size_table *table,
+                                            int32_t stage, int32_t column) {
+  if (table->values == NULL || verifier->program->share_count == 0 || !mt_verify_replicated(verifier, stage))
+    return mt_verify_bytes(table, stage, column);
+  int64_t bytes = 0;
+  int32_t end = verifier->first_column[verifier->column_microbatch[column] + 1];
+  for (; column < end; column++) bytes += mt_verify_bytes(table, stage, column);
+  return bytes;
 }
 
 #endif

@@ -1,5 +1,22 @@
-/* Rule 5: all members of a group issue the same collectives in the same order, whatever their data hold. */
+/* Rule 5: all members of a group issue the same collectives in the same order, whatever their data hold. Compute of
+ * a token range that a group shares is one of them. */
 #include "program/verify.h"
+
+#include <stdio.h>
+
+static bool same(const mt_verify_collective *a, const mt_verify_collective *b) {
+  return a->kind == b->kind && a->buffer == b->buffer && a->stage == b->stage && a->range == b->range;
+}
+
+/* "ALL_REDUCE of buffer 3", "FWD of stage 2, range 5". */
+static const char *describe(const mt_verify_collective *collective, char text[MT_VERIFY_TEXT_SIZE]) {
+  const char *name = motet_instruction_name(collective->kind);
+  if (collective->range > 0)
+    snprintf(text, MT_VERIFY_TEXT_SIZE, "%s of stage %d, range %d", name, collective->stage, collective->range);
+  else
+    snprintf(text, MT_VERIFY_TEXT_SIZE, "%s of buffer %d", name, collective->buffer);
+  return text;
+}
 
 /* One member's collectives of a group against the first member's. */
 static motet_status compare_member(mt_verifier *verifier, const int32_t *first, int64_t first_count,
@@ -9,7 +26,7 @@ static motet_status compare_member(mt_verifier *verifier, const int32_t *first, 
   for (int64_t i = 0; i < first_count || i < other_count; i++) {
     const mt_verify_collective *a = i < first_count ? &all[first[i]] : NULL;
     const mt_verify_collective *b = i < other_count ? &all[other[i]] : NULL;
-    if (a != NULL && b != NULL && a->kind == b->kind && a->buffer == b->buffer) continue;
+    if (a != NULL && b != NULL && same(a, b)) continue;
     if (b == NULL)
       return mt_verify_refuse(
           verifier, MT_RULE_COLLECTIVES, member, -1, -1,
@@ -22,12 +39,12 @@ static motet_status compare_member(mt_verifier *verifier, const int32_t *first, 
           "%s is collective %lld of group %d on rank %d, and rank %d has only %lld: every member "
           "must take part",
           motet_instruction_name(b->kind), (long long)i, group, member, leader, (long long)first_count);
-    return mt_verify_refuse(
-        verifier, MT_RULE_COLLECTIVES, member, b->position, -1,
-        "collective %lld of group %d is %s of buffer %d on rank %d and %s of buffer %d on rank %d "
-        "(instruction %d): all members must issue them in one order",
-        (long long)i, group, motet_instruction_name(b->kind), b->buffer, member, motet_instruction_name(a->kind),
-        a->buffer, leader, a->position);
+    char texts[2][MT_VERIFY_TEXT_SIZE];
+    return mt_verify_refuse(verifier, MT_RULE_COLLECTIVES, member, b->position, -1,
+                            "collective %lld of group %d is %s on rank %d and %s on rank %d (instruction %d): all "
+                            "members must issue them in one order",
+                            (long long)i, group, describe(b, texts[0]), member, describe(a, texts[1]), leader,
+                            a->position);
   }
   return MOTET_OK;
 }

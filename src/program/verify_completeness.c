@@ -31,7 +31,7 @@ static motet_status check_place(mt_verifier *verifier, place at, const motet_ins
 
 static motet_status note_forward(mt_verifier *verifier, place at, const motet_instruction *instruction) {
   int32_t stage = instruction->stage, microbatch = instruction->microbatch;
-  mt_verify_cell *cell = mt_verify_cell_at(verifier, stage, microbatch);
+  mt_verify_cell *cell = mt_verify_cell_at(verifier, stage, mt_column_of(verifier->program, at.rank, instruction));
   if ((instruction->flags & MOTET_FLAG_NEXT) != 0) {
     bool has_inputs = verifier->in_edges.begin[stage] != verifier->in_edges.begin[stage + 1];
     if (verifier->asks[stage] != MT_ASKS_NOTHING || has_inputs)
@@ -49,6 +49,7 @@ static motet_status note_forward(mt_verifier *verifier, place at, const motet_in
            microbatch, (cell->flags & MT_CARRIED) != 0 ? "the step before left it" : "runs", cell->rank);
   cell->flags |= MT_HAS_FORWARD;
   cell->rank = at.rank;
+  cell->group = instruction->range > 0 ? instruction->peer : -1;
   return MOTET_OK;
 }
 
@@ -66,7 +67,7 @@ static const struct {
 
 static motet_status note_backward(mt_verifier *verifier, place at, const motet_instruction *instruction) {
   int32_t stage = instruction->stage, microbatch = instruction->microbatch;
-  mt_verify_cell *cell = mt_verify_cell_at(verifier, stage, microbatch);
+  mt_verify_cell *cell = mt_verify_cell_at(verifier, stage, mt_column_of(verifier->program, at.rank, instruction));
   unsigned asks = verifier->asks[stage];
   const char *name = motet_instruction_name(instruction->kind);
   if (asks == MT_ASKS_NOTHING)
@@ -87,7 +88,13 @@ static motet_status note_carried(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
   for (int32_t i = 0; i < p->carried_count; i++) {
     const motet_carried *carried = &p->carried[i];
-    mt_verify_cell *cell = mt_verify_cell_at(verifier, carried->stage, carried->microbatch);
+    mt_verify_cell *cell = mt_verify_cell_at(verifier, carried->stage, verifier->first_column[carried->microbatch]);
+    if (!mt_verify_replicated(verifier, carried->stage) && p->share_count > 0)
+      return mt_verify_refuse_entry(
+          verifier, MT_RULE_COMPLETENESS, "carried", i,
+          "stage %d computes token ranges: only a replicated region's output may come from "
+          "the step before",
+          carried->stage);
     if (verifier->asks[carried->stage] != MT_ASKS_NOTHING)
       return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "carried", i,
                                     "stage %d trains: only a frozen stage's output may come from the step before",
@@ -105,6 +112,7 @@ static motet_status note_carried(mt_verifier *verifier) {
       return mt_verify_refuse_entry(verifier, MT_RULE_COMPLETENESS, "carried", i, "is listed twice");
     cell->flags |= MT_HAS_FORWARD | MT_CARRIED | MT_FORWARD_DONE;
     cell->rank = carried->rank;
+    cell->group = -1;
   }
   return MOTET_OK;
 }
@@ -140,9 +148,26 @@ static int32_t expected_rank(const mt_verifier *verifier, int32_t stage, int32_t
   return -1;
 }
 
-static motet_status check_cell(mt_verifier *verifier, int32_t stage, int32_t microbatch) {
-  uint32_t flags = mt_verify_cell_at(verifier, stage, microbatch)->flags;
-  int32_t rank = mt_verify_cell_at(verifier, stage, microbatch)->rank;
+/* All members compute their shares of a range as one group. */
+static motet_status check_shared(mt_verifier *verifier, int32_t stage, int32_t index) {
+  const motet_range *range = &verifier->program->ranges[index];
+  const mt_verify_cell *first = mt_verify_cell_at(verifier, stage, range->first_share);
+  for (int32_t i = 1; i < range->degree; i++) {
+    const mt_verify_cell *cell = mt_verify_cell_at(verifier, stage, range->first_share + i);
+    if ((first->flags & cell->flags & MT_HAS_FORWARD) == 0 || cell->group == first->group) continue;
+    REFUSE(
+        cell->rank, -1, range->microbatch,
+        "%s computes range %d of microbatch %d with group %d on rank %d and with group %d on rank %d: all members "
+        "must be of one group",
+        STAGE, index, range->microbatch, first->group, first->rank, cell->group, cell->rank);
+  }
+  return MOTET_OK;
+}
+
+static motet_status check_cell(mt_verifier *verifier, int32_t stage, int32_t column) {
+  int32_t microbatch = verifier->column_microbatch[column];
+  uint32_t flags = mt_verify_cell_at(verifier, stage, column)->flags;
+  int32_t rank = mt_verify_cell_at(verifier, stage, column)->rank;
   unsigned asks = verifier->asks[stage];
   if ((flags & MT_HAS_FORWARD) == 0)
     REFUSE(expected_rank(verifier, stage, microbatch), -1, microbatch,
@@ -162,8 +187,10 @@ static motet_status check_cell(mt_verifier *verifier, int32_t stage, int32_t mic
   return MOTET_OK;
 }
 
-static bool is_required(const mt_verifier *verifier, int32_t stage, int32_t microbatch) {
-  if (mt_verify_active(verifier, stage, microbatch)) return true;
+static bool is_required(const mt_verifier *verifier, int32_t stage, int32_t column) {
+  int32_t microbatch = verifier->column_microbatch[column];
+  if (mt_verify_home(verifier, stage, column) != column) return false; /* the whole stands in the first column */
+  if (mt_verify_active(verifier, stage, column)) return true;
   if (!mt_verify_empty(verifier, stage)) return false;
   for (int64_t i = verifier->passes.begin[stage]; i < verifier->passes.begin[stage + 1]; i++) {
     uint64_t ends = verifier->passed[verifier->passes.items[i]];
@@ -174,7 +201,7 @@ static bool is_required(const mt_verifier *verifier, int32_t stage, int32_t micr
 
 motet_status mt_verify_completeness(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
-  size_t cells = (size_t)p->stage_count * (size_t)p->microbatch_count;
+  size_t cells = (size_t)p->stage_count * (size_t)verifier->columns;
   verifier->cells = mt_verify_array(verifier, cells, sizeof *verifier->cells);
   int32_t *holds = mt_verify_array(verifier, (size_t)p->stage_count, sizeof *holds);
   if (verifier->cells == NULL || holds == NULL) return MOTET_ERROR_MEMORY;
@@ -182,9 +209,14 @@ motet_status mt_verify_completeness(mt_verifier *verifier) {
   if (status == MOTET_OK) status = note_lists(verifier, holds);
   if (status != MOTET_OK) return status;
   for (int32_t stage = 0; stage < p->stage_count; stage++) {
-    for (int32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
-      if (!is_required(verifier, stage, microbatch)) continue;
-      status = check_cell(verifier, stage, microbatch);
+    for (int32_t column = 0; column < verifier->columns; column++) {
+      if (!is_required(verifier, stage, column)) continue;
+      status = check_cell(verifier, stage, column);
+      if (status != MOTET_OK) return status;
+    }
+    for (int32_t range = 1; range < p->range_count; range++) {
+      if (mt_verify_replicated(verifier, stage)) break;
+      status = check_shared(verifier, stage, range);
       if (status != MOTET_OK) return status;
     }
   }

@@ -82,6 +82,7 @@ static motet_status walk_rank(mt_walk *walk) {
                        "%s stands behind STEP_END: STEP_END must be the rank's last instruction",
                        motet_instruction_name(list[i].kind));
     motet_status status = functions[list[i].kind](walk, &list[i]);
+    if (status == MOTET_OK && mt_is_shared(p, &list[i])) status = mt_walk_share(walk, &list[i]);
     if (status != MOTET_OK) return status;
   }
   walk->position = length;
@@ -99,7 +100,7 @@ static motet_status walk_rank(mt_walk *walk) {
 
 motet_status mt_verify_flow(mt_verifier *verifier) {
   const motet_program *p = verifier->program;
-  size_t flags = (size_t)p->edge_count * (size_t)p->microbatch_count;
+  size_t flags = (size_t)p->edge_count * (size_t)verifier->columns;
   size_t buffers = (size_t)p->buffer_count;
   verifier->edge_flags = mt_verify_array(verifier, flags, sizeof *verifier->edge_flags);
   verifier->transfers = mt_verify_array(verifier, buffers, sizeof *verifier->transfers);

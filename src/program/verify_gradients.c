@@ -158,6 +158,20 @@ motet_status mt_walk_collective(mt_walk *walk, const motet_instruction *instruct
   return MOTET_OK;
 }
 
+motet_status mt_walk_share(mt_walk *walk, const motet_instruction *instruction) {
+  mt_verifier *verifier = walk->verifier;
+  mt_verify_collective entry = {.rank = walk->rank,
+                                .position = walk->position,
+                                .group = instruction->peer,
+                                .buffer = -1,
+                                .kind = instruction->kind,
+                                .stage = instruction->stage,
+                                .range = instruction->range};
+  if (!MT_ARRAY_PUSH(&verifier->collectives, entry))
+    return mt_error_memory(verifier->error, verifier->collectives.count * sizeof entry, "collectives");
+  return MOTET_OK;
+}
+
 motet_status mt_walk_optimizer(mt_walk *walk, const motet_instruction *instruction) {
   (void)instruction;
   if (walk->optimizer >= 0) REFUSE(walk->position, -1, "OPTIM a second time: must stand once");

@@ -1,6 +1,7 @@
 /* Rule 4: the lists run to their ends as machines that meet. Posts do not block; a WAIT blocks until the other end
- * is posted; a collective until all members are there. Which machine runs first makes no difference to where they
- * come to stand, so that one run decides. In the blocking reading SEND and RECV block instead, and WAIT does not.
+ * is posted; a collective, and compute that a group shares, until all members are there. Which machine runs first
+ * makes no difference to where they come to stand, so that one run decides. In the blocking reading SEND and RECV
+ * block instead, and WAIT does not.
  */
 #include "program/verify.h"
 
@@ -91,7 +92,7 @@ static void run_rank(machine *m, int32_t rank) {
   while (*position < length) {
     const motet_instruction *instruction = &list[*position];
     bool collective = instruction->kind >= MOTET_REDUCE && instruction->kind <= MOTET_ALL_REDUCE;
-    if (collective || instruction->kind == MOTET_STEP_END) {
+    if (collective || instruction->kind == MOTET_STEP_END || mt_is_shared(p, instruction)) {
       if (!join_group(m, rank, instruction->peer)) return;
       ++*position;
       continue;

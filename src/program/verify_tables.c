@@ -33,6 +33,7 @@ static motet_status check_shape(mt_verifier *verifier) {
       {p->stage_count, p->static_bytes, "static_bytes"},
       {p->edge_count, p->edges, "edges"},
       {p->range_count, p->ranges, "ranges"},
+      {p->share_count, p->shares, "shares"},
       {p->group_count, p->groups, "groups"},
       {p->group_rank_count, p->group_ranks, "group_ranks"},
       {p->tie_count, p->ties, "ties"},
@@ -57,8 +58,8 @@ static motet_status check_shape(mt_verifier *verifier) {
     if (end < begin || end - begin >= INT32_MAX) return wrong_shape(verifier, "rank_begin must ascend");
   }
   if (p->rank_begin[p->ranks] > 0 && p->instructions == NULL) return wrong_shape(verifier, "instructions");
-  int64_t pairs = (int64_t)p->stage_count * p->microbatch_count;
-  int64_t edge_pairs = (int64_t)p->edge_count * p->microbatch_count;
+  int64_t pairs = (int64_t)p->stage_count * mt_column_count(p);
+  int64_t edge_pairs = (int64_t)p->edge_count * mt_column_count(p);
   if (edge_pairs > pairs) pairs = edge_pairs;
   if ((pairs - PAIRS_ALWAYS) / PAIRS_AN_INSTRUCTION > p->rank_begin[p->ranks] + p->carried_count)
     return mt_error_set(verifier->error, MOTET_ERROR_LIMIT,
@@ -157,9 +158,6 @@ static motet_status check_buffers(mt_verifier *verifier) {
     if (buffer->bytes < 0) REFUSE_ENTRY("buffers", i, "bytes must not be negative");
     if (!in_range(buffer->range, p->range_count))
       REFUSE_ENTRY("buffers", i, "range %d must be below %d", buffer->range, p->range_count);
-    if (buffer->range != 0)
-      return mt_error_set(verifier->error, MOTET_ERROR_UNSUPPORTED,
-                          "buffers[%d] is of a token range: only whole microbatches (range 0) can be verified", i);
     switch (buffer->kind) {
     case MOTET_BUFFER_ACTIVATION:
     case MOTET_BUFFER_GRADIENT:
@@ -185,18 +183,18 @@ static motet_status check_buffers(mt_verifier *verifier) {
   return MOTET_OK;
 }
 
-/* The table must lie inside [stages][microbatches] values, in whatever order. */
+/* The table must lie inside [stages][columns] values, in whatever order. */
 static motet_status check_sizes(mt_verifier *verifier, const motet_size_table *table, const char *name) {
   const motet_program *p = verifier->program;
-  if (table->values == NULL || p->stage_count == 0 || p->microbatch_count == 0) return MOTET_OK;
-  int64_t room = (int64_t)p->stage_count * p->microbatch_count - 1, last_stage, last_microbatch;
+  int32_t columns = mt_column_count(p);
+  if (table->values == NULL || p->stage_count == 0 || columns == 0) return MOTET_OK;
+  int64_t room = (int64_t)p->stage_count * columns - 1, last_stage, last_microbatch;
   if (table->stage_stride < 0 || table->microbatch_stride < 0 ||
       __builtin_mul_overflow(table->stage_stride, (int64_t)p->stage_count - 1, &last_stage) ||
-      __builtin_mul_overflow(table->microbatch_stride, (int64_t)p->microbatch_count - 1, &last_microbatch) ||
+      __builtin_mul_overflow(table->microbatch_stride, (int64_t)columns - 1, &last_microbatch) ||
       last_stage > room || last_microbatch > room - last_stage)
-    REFUSE_ENTRY(name, 0, "strides %lld and %lld reach beyond %d stages of %d microbatches",
-                 (long long)table->stage_stride, (long long)table->microbatch_stride, p->stage_count,
-                 p->microbatch_count);
+    REFUSE_ENTRY(name, 0, "strides %lld and %lld reach beyond %d stages of %d microbatches or shares",
+                 (long long)table->stage_stride, (long long)table->microbatch_stride, p->stage_count, columns);
   for (int64_t i = 0; i <= last_stage + last_microbatch; i++) {
     if (table->values[i] < 0)
       REFUSE_ENTRY(name, i, "%lld bytes: must not be negative", (long long)table->values[i]);
@@ -205,16 +203,16 @@ static motet_status check_sizes(mt_verifier *verifier, const motet_size_table *t
 }
 
 /* The fields that a kind uses, and the flags that mean something on it. */
-enum { STAGE = 1, MICROBATCH = 2, TRANSFER = 4, COLLECTIVE = 8, GROUP = 16 };
+enum { STAGE = 1, MICROBATCH = 2, TRANSFER = 4, COLLECTIVE = 8, GROUP = 16, RANGE = 32 };
 
 static const struct {
   uint8_t uses, flags;
 } kinds[MOTET_INSTRUCTION_KINDS] = {
-    [MOTET_FWD] = {STAGE | MICROBATCH, MOTET_FLAG_NEXT},
-    [MOTET_BWD] = {STAGE | MICROBATCH, 0},
-    [MOTET_BWD_X] = {STAGE | MICROBATCH, 0},
-    [MOTET_BWD_W] = {STAGE | MICROBATCH, 0},
-    [MOTET_RECOMPUTE] = {STAGE | MICROBATCH, 0},
+    [MOTET_FWD] = {STAGE | MICROBATCH | RANGE, MOTET_FLAG_NEXT},
+    [MOTET_BWD] = {STAGE | MICROBATCH | RANGE, 0},
+    [MOTET_BWD_X] = {STAGE | MICROBATCH | RANGE, 0},
+    [MOTET_BWD_W] = {STAGE | MICROBATCH | RANGE, 0},
+    [MOTET_RECOMPUTE] = {STAGE | MICROBATCH | RANGE, 0},
     [MOTET_SEND] = {STAGE | MICROBATCH | TRANSFER, 0},
     [MOTET_RECV] = {STAGE | MICROBATCH | TRANSFER, 0},
     [MOTET_WAIT] = {STAGE | MICROBATCH | TRANSFER, MOTET_FLAG_RECV},
@@ -222,9 +220,9 @@ static const struct {
     [MOTET_REDUCE_SCATTER] = {GROUP | COLLECTIVE, 0},
     [MOTET_ALL_GATHER] = {GROUP | COLLECTIVE, 0},
     [MOTET_ALL_REDUCE] = {GROUP | COLLECTIVE, 0},
-    [MOTET_OFFLOAD] = {STAGE | MICROBATCH, 0},
-    [MOTET_FETCH] = {STAGE | MICROBATCH, 0},
-    [MOTET_LOAD] = {STAGE | MICROBATCH, MOTET_FLAG_NEXT},
+    [MOTET_OFFLOAD] = {STAGE | MICROBATCH | RANGE, 0},
+    [MOTET_FETCH] = {STAGE | MICROBATCH | RANGE, 0},
+    [MOTET_LOAD] = {STAGE | MICROBATCH | RANGE, MOTET_FLAG_NEXT},
     [MOTET_STEP_END] = {GROUP, 0},
 };
 
@@ -237,8 +235,10 @@ static const char *instruction_fault(const motet_program *p, const motet_instruc
   if ((uses & STAGE) != 0 && !in_range(instruction->stage, p->stage_count)) return "its stage does not exist";
   if ((uses & MICROBATCH) != 0 && !in_range(instruction->microbatch, p->microbatch_count))
     return "its microbatch does not exist";
-  if ((uses & GROUP) != 0 && !in_range(instruction->peer, p->group_count)) return "its group does not exist";
   if (!in_range(instruction->range, p->range_count)) return "its token range does not exist";
+  if (((uses & GROUP) != 0 || ((uses & RANGE) != 0 && instruction->range > 0)) &&
+      !in_range(instruction->peer, p->group_count))
+    return "its group does not exist";
   if ((uses & (TRANSFER | COLLECTIVE)) != 0 && !in_range(instruction->buffer, p->buffer_count))
     return "its buffer does not exist";
   if ((uses & TRANSFER) != 0 && !in_range(instruction->peer, p->ranks)) return "its peer is no rank";
@@ -256,14 +256,6 @@ static motet_status check_lists(mt_verifier *verifier) {
       if (fault != NULL)
         return mt_verify_refuse(verifier, MT_RULE_DATA_FLOW, rank, position, -1, "rank %d, instruction %lld: %s",
                                 rank, (long long)position, fault);
-      if (instruction->range != 0) {
-        mt_error_set(verifier->error, MOTET_ERROR_UNSUPPORTED,
-                     "rank %d, instruction %lld is of a token range: only whole microbatches (range 0) can be "
-                     "verified",
-                     rank, (long long)position);
-        mt_error_rule(verifier->error, "", rank, position, instruction->microbatch);
-        return MOTET_ERROR_UNSUPPORTED;
-      }
     }
   }
   return MOTET_OK;

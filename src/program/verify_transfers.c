@@ -11,10 +11,16 @@
 /* Where a buffer's data are made and where they are read. */
 typedef struct route {
   int32_t edge, from; /* the edge and its producing stage */
+  int32_t piece;      /* what of the microbatch's */
   bool gradient;
   int32_t source, destination; /* ranks */
   int32_t shift;               /* of its bits in the edge's flags */
 } route;
+
+static int32_t piece_of(const mt_verifier *verifier, const motet_buffer *buffer) {
+  if (buffer->range == 0) return verifier->first_column[buffer->microbatch];
+  return verifier->program->ranges[buffer->range].first_share + buffer->member;
+}
 
 /* Looks up between which ranks a buffer travels, and whether it must. */
 static motet_status look_up_ranks(mt_walk *walk, const motet_instruction *instruction,
@@ -28,7 +34,8 @@ static motet_status look_up_ranks(mt_walk *walk, const motet_instruction *instru
     MT_WALK_REFUSE(walk, instruction->microbatch,
                    "%s of buffer %d, which is neither an activation nor its gradient", NAME, instruction->buffer);
   motet_program_edge edge = verifier->program->edges[buffer->edge];
-  if (!mt_verify_active(verifier, edge.from, microbatch) || !mt_verify_active(verifier, edge.to, microbatch))
+  int32_t piece = piece_of(verifier, buffer);
+  if (!mt_verify_flows(verifier, buffer->edge, piece))
     MT_WALK_REFUSE(walk, microbatch,
                    "%s of the %s from stage %d to %d for microbatch %d, which has no data for both: "
                    "nobody needs it",
@@ -36,8 +43,8 @@ static motet_status look_up_ranks(mt_walk *walk, const motet_instruction *instru
   if (gradient && verifier->upstream[edge.from] == 0)
     MT_WALK_REFUSE(walk, microbatch, "%s of the gradient of %s: nothing at or before it trains, so nobody needs it",
                    NAME, STAGE(edge.from));
-  int32_t from_rank = mt_verify_cell_at(verifier, edge.from, microbatch)->rank;
-  int32_t to_rank = mt_verify_cell_at(verifier, edge.to, microbatch)->rank;
+  int32_t from_rank = mt_verify_cell_at(verifier, edge.from, mt_verify_home(verifier, edge.from, piece))->rank;
+  int32_t to_rank = mt_verify_cell_at(verifier, edge.to, mt_verify_home(verifier, edge.to, piece))->rank;
   if (from_rank == to_rank && instruction->peer != walk->rank)
     MT_WALK_REFUSE(walk, microbatch,
                    "%s of the %s from stage %d to %d, microbatch %d: both run on rank %d, so it must "
@@ -56,12 +63,16 @@ static motet_status find_route(mt_walk *walk, const motet_instruction *instructi
     motet_status status = look_up_ranks(walk, instruction, transfer);
     if (status != MOTET_OK) return status;
   }
-  if (instruction->stage != buffer->stage || instruction->microbatch != buffer->microbatch)
-    MT_WALK_REFUSE(walk, instruction->microbatch, "%s of stage %d, microbatch %d: its buffer is of stage %d, %d",
-                   NAME, instruction->stage, instruction->microbatch, buffer->stage, buffer->microbatch);
+  if (instruction->stage != buffer->stage || instruction->microbatch != buffer->microbatch ||
+      instruction->range != buffer->range)
+    MT_WALK_REFUSE(walk, instruction->microbatch,
+                   "%s of stage %d, microbatch %d, range %d: its buffer is of stage %d, %d, %d", NAME,
+                   instruction->stage, instruction->microbatch, instruction->range, buffer->stage,
+                   buffer->microbatch, buffer->range);
   bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
   *found = (route){.edge = buffer->edge,
                    .from = buffer->stage,
+                   .piece = piece_of(verifier, buffer),
                    .gradient = gradient,
                    .source = transfer->source - 1,
                    .destination = transfer->destination - 1,
@@ -78,8 +89,9 @@ static mt_walk_channel *channel_to(mt_walk *walk, int32_t peer) {
 /* The bytes must be those of the activation. */
 static void check_bytes(mt_walk *walk, const motet_instruction *instruction) {
   const motet_program *p = walk->verifier->program;
-  int64_t bytes = p->buffers[instruction->buffer].bytes;
-  int64_t right = mt_verify_bytes(&p->output_bytes, instruction->stage, instruction->microbatch);
+  const motet_buffer *buffer = &p->buffers[instruction->buffer];
+  int64_t bytes = buffer->bytes;
+  int64_t right = mt_verify_bytes(&p->output_bytes, instruction->stage, piece_of(walk->verifier, buffer));
   if (bytes != right)
     REFUSE_CHANNEL("%s of %lld bytes: the output of %s has %lld for microbatch %d",
                    motet_instruction_name(instruction->kind), (long long)bytes, STAGE(instruction->stage),
@@ -119,11 +131,11 @@ motet_status mt_walk_send(mt_walk *walk, const motet_instruction *instruction) {
     MT_WALK_REFUSE(walk, microbatch, "SEND from rank %d of what %s makes: must be sent by rank %d", walk->rank,
                    STAGE(maker), r.source);
   uint32_t done = r.gradient ? MT_GRADIENT_DONE : MT_FORWARD_DONE;
-  if ((mt_verify_cell_at(verifier, maker, microbatch)->flags & done) == 0)
+  if ((mt_verify_cell_at(verifier, maker, mt_verify_home(verifier, maker, r.piece))->flags & done) == 0)
     MT_WALK_REFUSE(walk, microbatch, "SEND of the %s that %s makes for microbatch %d: its %s must stand before",
                    r.gradient ? "gradient" : "activation", STAGE(maker), microbatch,
                    r.gradient ? "backward" : "FWD");
-  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, microbatch);
+  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, r.piece);
   uint8_t sent = (uint8_t)(MT_SENT << r.shift);
   if (!check_post(walk, instruction, r.destination, sent, flags)) return MOTET_OK;
   if (r.gradient && walk->first_reduce >= 0)
@@ -149,7 +161,7 @@ motet_status mt_walk_recv(mt_walk *walk, const motet_instruction *instruction) {
   if (r.destination != walk->rank)
     MT_WALK_REFUSE(walk, microbatch, "RECV on rank %d of what %s reads: must be received by rank %d", walk->rank,
                    STAGE(r.gradient ? r.from : verifier->program->edges[r.edge].to), r.destination);
-  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, microbatch);
+  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, r.piece);
   uint8_t posted = (uint8_t)(MT_POSTED << r.shift);
   if (!check_post(walk, instruction, r.source, posted, flags)) return MOTET_OK;
   *flags |= posted;
@@ -158,7 +170,7 @@ motet_status mt_walk_recv(mt_walk *walk, const motet_instruction *instruction) {
   transfer->recv_number = channel_to(walk, instruction->peer)->receives++;
   walk->open_posts++;
   /* As its consumer gives it back: with the producer's size, whatever the buffer says. */
-  mt_walk_take(walk, mt_verify_bytes(&verifier->program->output_bytes, r.from, microbatch));
+  mt_walk_take(walk, mt_verify_bytes(&verifier->program->output_bytes, r.from, r.piece));
   if (!r.gradient && mt_walk_replicated(verifier, r.from)) walk->live_features++;
   mt_walk_peak(walk);
   return MOTET_OK;
@@ -176,7 +188,7 @@ motet_status mt_walk_wait(mt_walk *walk, const motet_instruction *instruction) {
     REFUSE_CHANNEL("WAIT for a %s that is not posted before it on rank %d", receives ? "RECV" : "SEND", walk->rank);
     return MOTET_OK;
   }
-  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, instruction->microbatch);
+  uint8_t *flags = mt_verify_edge_at(verifier, r.edge, r.piece);
   uint8_t waited = (uint8_t)((receives ? MT_ARRIVED : MT_SEND_WAITED) << r.shift);
   if ((*flags & waited) != 0) {
     REFUSE_CHANNEL("WAIT for the %s at instruction %d a second time: must stand once", receives ? "RECV" : "SEND",
@@ -190,9 +202,9 @@ motet_status mt_walk_wait(mt_walk *walk, const motet_instruction *instruction) {
   walk->open_posts--;
   if (receives) return MOTET_OK;
   if (r.gradient) {
-    mt_walk_give(walk, mt_verify_bytes(&verifier->program->output_bytes, r.from, instruction->microbatch));
+    mt_walk_give(walk, mt_verify_bytes(&verifier->program->output_bytes, r.from, r.piece));
   } else {
-    mt_walk_release_output(walk, r.from, instruction->microbatch);
+    mt_walk_release_output(walk, r.from, mt_verify_home(verifier, r.from, r.piece));
   }
   return MOTET_OK;
 }
@@ -208,7 +220,7 @@ void mt_walk_finish_transfers(mt_walk *walk) {
     const motet_buffer *buffer = &p->buffers[list[i].buffer];
     unsigned waited = list[i].kind == MOTET_SEND ? MT_SEND_WAITED : MT_ARRIVED;
     if (buffer->kind == MOTET_BUFFER_GRADIENT) waited <<= MT_GRADIENT_SHIFT;
-    if ((*mt_verify_edge_at(verifier, buffer->edge, buffer->microbatch) & waited) != 0) continue;
+    if ((*mt_verify_edge_at(verifier, buffer->edge, piece_of(verifier, buffer)) & waited) != 0) continue;
     mt_verify_refuse(walk->verifier, MT_RULE_CHANNELS, walk->rank, i, list[i].microbatch,
                      "%s of stage %d, microbatch %d, has no WAIT: every post must be waited for",
                      motet_instruction_name(list[i].kind), list[i].stage, list[i].microbatch);

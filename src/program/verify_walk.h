@@ -76,11 +76,11 @@ static inline void mt_walk_peak(mt_walk *walk) {
 }
 
 static inline bool mt_walk_replicated(const mt_verifier *verifier, int32_t stage) {
-  return verifier->program->regions[verifier->program->stages[stage].region].replicated;
+  return mt_verify_replicated(verifier, stage);
 }
 
-/** One reader of the output of (stage, microbatch) on this rank is done. */
-void mt_walk_release_output(mt_walk *walk, int32_t stage, int32_t microbatch);
+/** One reader of the output of (stage, column) on this rank is done. */
+void mt_walk_release_output(mt_walk *walk, int32_t stage, int32_t column);
 
 /** A weight gradient of @p stage was added to: reduces and optimizer must not have run. */
 void mt_walk_accumulate(mt_walk *walk, int32_t stage, int32_t microbatch);
@@ -98,6 +98,8 @@ motet_status mt_walk_send(mt_walk *walk, const motet_instruction *instruction);
 motet_status mt_walk_recv(mt_walk *walk, const motet_instruction *instruction);
 motet_status mt_walk_wait(mt_walk *walk, const motet_instruction *instruction);
 motet_status mt_walk_collective(mt_walk *walk, const motet_instruction *instruction);
+/** Notes compute that a group shares: to rule 5 it is a collective. */
+motet_status mt_walk_share(mt_walk *walk, const motet_instruction *instruction);
 motet_status mt_walk_optimizer(mt_walk *walk, const motet_instruction *instruction);
 motet_status mt_walk_step_end(mt_walk *walk, const motet_instruction *instruction);
 

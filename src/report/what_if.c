@@ -1,5 +1,6 @@
 #include "report/what_if.h"
 
+#include "program/columns.h"
 #include "sim/simulate.h"
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@ static bool is_compute(int kind) { return kind <= MT_COST_RECOMPUTE; }
 
 /* A copy whose values can be changed stage by stage; microbatches that share a value go on sharing it. */
 static motet_status copy_costs(what_if *w, bool by_microbatch, motet_error *error, mt_cost_table *copy) {
-  size_t stages = (size_t)w->program->stage_count, microbatches = (size_t)w->program->microbatch_count;
+  size_t stages = (size_t)w->program->stage_count, microbatches = (size_t)mt_column_count(w->program);
   *copy = *w->costs;
   for (int kind = 0; kind < MT_COST_KINDS; kind++) {
     const mt_cost_values *from = &w->costs->seconds[kind];

@@ -230,6 +230,14 @@ static void split_idle(const attribution *a, int32_t rank, const idle_windows *w
   }
 }
 
+/* Before shared compute a rank waits for the group's other members, as replicas wait for one another. */
+static void wait_for_members(const attribution *a, const idle_windows *windows, int64_t place, double seconds) {
+  double *causes = a->simulation->idle_by_cause;
+  causes[place < windows->steady_begin ? MT_IDLE_WARM_UP
+         : place > windows->steady_end ? MT_IDLE_COOL_DOWN
+                                       : MT_IDLE_DATA_PARALLEL_WAIT] += seconds;
+}
+
 static void attribute_rank(const attribution *a, int32_t rank) {
   const motet_program *program = a->program;
   double *causes = a->simulation->idle_by_cause;
@@ -237,6 +245,11 @@ static void attribute_rank(const attribution *a, int32_t rank) {
   double since = 0.0; /* end of the rank's previous idle time */
   for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
     a->simulation->idle_cause[i] = MT_IDLE_CAUSES;
+    double before = i > program->rank_begin[rank] ? a->trace->finish[i - 1] : 0.0;
+    if (mt_is_shared(program, &program->instructions[i]) && !a->trace->measured && a->trace->start[i] > before) {
+      wait_for_members(a, &windows, i, a->trace->start[i] - before);
+      since = a->trace->start[i];
+    }
     if (mt_sim_is_compute(program->instructions[i].kind) || !(a->trace->finish[i] > a->trace->start[i])) continue;
     double parts[MT_IDLE_CAUSES] = {0};
     split_idle(a, rank, &windows, i, since, parts);

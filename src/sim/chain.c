@@ -16,7 +16,14 @@ bool mt_chain_back(mt_chain *chain, mt_chain_element *element) {
     double start = trace->start[place], finish = trace->finish[place];
     *element =
         (mt_chain_element){.instruction = place, .post = -1, .rank = chain->rank, .from = start, .to = finish};
-    if (mt_sim_is_compute(kind)) return true;
+    if (mt_sim_is_compute(kind)) {
+      if (trace->link[place] >= 0 && !trace->measured) { /* shared: it began when its last member came */
+        const mt_meeting *meeting = &trace->meetings.data[trace->link[place]];
+        chain->rank = meeting->last_rank;
+        chain->place = meeting->last;
+      }
+      return true;
+    }
     if (!(finish > start)) continue;
     if (kind == MOTET_WAIT) {
       const mt_transfer *transfer = mt_trace_transfer(trace, trace->link[place]);

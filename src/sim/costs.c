@@ -28,6 +28,10 @@ motet_status mt_sim_costs_make(mt_arena *arena, const motet_program *program, co
   costs->optimizer = MT_ARENA_NEW(arena, double, program->ranks);
   if (costs->optimizer == NULL)
     return mt_error_memory(error, (unsigned long long)program->ranks * sizeof(double), "optimizer times");
+  costs->columns = MT_ARENA_NEW(arena, int32_t, program->microbatch_count);
+  if (costs->columns == NULL)
+    return mt_error_memory(error, (unsigned long long)program->microbatch_count * sizeof(int32_t), "columns");
+  for (int32_t m = 0; m < program->microbatch_count; m++) costs->columns[m] = mt_column_first(program, m);
   if (table->optimizer_seconds == NULL) return MOTET_OK;
   for (int32_t stage = 0; stage < program->stage_count; stage++) {
     const motet_group *group = &program->groups[program->stages[stage].group];

@@ -9,11 +9,13 @@
 #include "base/error.h"
 #include "cost/table.h"
 #include "motet/program.h"
+#include "program/columns.h"
 
 typedef struct mt_sim_costs {
   const motet_program *program;
   const mt_cost_table *table;
   double *optimizer; /* [ranks] seconds of OPTIM */
+  int32_t *columns;  /* [microbatches] the first column of each */
 } mt_sim_costs;
 
 /** Sums each rank's optimizer seconds; the rest is read from @p table when asked. */
@@ -23,18 +25,14 @@ motet_status mt_sim_costs_make(mt_arena *arena, const motet_program *program, co
 /** mt_cost_kind of an instruction kind, -1 for kinds that cost nothing of their own or cost otherwise. */
 extern const int8_t mt_sim_cost_kind[MOTET_INSTRUCTION_KINDS];
 
-/** Seconds of compute, LOAD, OFFLOAD, FETCH or OPTIM on @p rank; 0 for all other kinds. A token range costs
- * its part of the microbatch's tokens. */
+/** Seconds of compute, LOAD, OFFLOAD, FETCH or OPTIM on @p rank; 0 for all other kinds. The cost table is indexed
+ * by columns (program/columns.h): a share of a token range has costs of its own. */
 static inline double mt_sim_seconds(const mt_sim_costs *costs, int32_t rank, const motet_instruction *instruction) {
   int kind = mt_sim_cost_kind[instruction->kind];
   if (kind < 0) return instruction->kind == MOTET_OPTIM ? costs->optimizer[rank] : 0.0;
-  double seconds = mt_cost_seconds(costs->table, (mt_cost_kind)kind, instruction->stage, instruction->microbatch);
-  if (instruction->range > 0) {
-    const motet_range *range = &costs->program->ranges[instruction->range];
-    int32_t tokens = costs->program->microbatches[instruction->microbatch].tokens;
-    if (tokens > 0 && range->end >= range->begin) seconds *= (double)(range->end - range->begin) / tokens;
-  }
-  return seconds;
+  int32_t column = instruction->range > 0 ? mt_column_of(costs->program, rank, instruction)
+                                          : costs->columns[instruction->microbatch];
+  return column < 0 ? 0.0 : mt_cost_seconds(costs->table, (mt_cost_kind)kind, instruction->stage, column);
 }
 
 /** Whether instructions of this kind keep the rank busy; time in all others is idle time. */

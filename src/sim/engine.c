@@ -11,13 +11,14 @@ typedef struct queued {
   int64_t transfer;
 } queued;
 
-/* A group's collective under way. */
+/* A group's collective under way, or compute that it shares. */
 typedef struct gathering {
   int32_t arrived;
   int32_t kind;
   int64_t first, last; /* arriving instructions */
   int64_t bytes;
   double together;
+  double seconds; /* of shared compute: the slowest member's */
   int32_t last_rank;
 } gathering;
 
@@ -178,20 +179,6 @@ static outcome wait_transfer(engine *e, int32_t rank, int64_t place, double *now
   return GO_ON;
 }
 
-static bool group_has(const motet_program *program, int32_t group, int32_t rank) {
-  const int32_t *ranks = program->group_ranks + program->groups[group].first;
-  int32_t low = 0, high = program->groups[group].count;
-  while (low < high) {
-    int32_t middle = low + (high - low) / 2;
-    if (ranks[middle] == rank) return true;
-    if (ranks[middle] < rank)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return false;
-}
-
 static outcome collective_error(engine *e, int32_t rank, int64_t place, const char *what) {
   const motet_instruction *instruction = &e->program->instructions[place];
   long long index = place - e->program->rank_begin[rank];
@@ -201,27 +188,45 @@ static outcome collective_error(engine *e, int32_t rank, int64_t place, const ch
   return FAIL;
 }
 
-/* A member arrives; the last one sets all others going. */
-static outcome meet(engine *e, int32_t rank, int64_t place, double *now) {
+static void account(mt_rank_trace *rank, bool body, double start, double finish, double seconds) {
+  rank->busy += seconds;
+  if (!body) return;
+  if (rank->body_count++ == 0) rank->body_first = start;
+  rank->body_last = finish;
+  rank->body += seconds;
+}
+
+static bool is_body(const motet_program *program, const motet_instruction *instruction) {
+  return instruction->kind != MOTET_OPTIM &&
+         !program->regions[program->stages[instruction->stage].region].replicated;
+}
+
+/* A member arrives; the last one sets all others going. Shared compute keeps all members busy from when they are
+ * together until its slowest member is through. */
+static outcome meet(engine *e, int32_t rank, int64_t place, double *start, double *now) {
   const motet_program *program = e->program;
   const motet_instruction *instruction = &program->instructions[place];
-  if (!group_has(program, instruction->peer, rank))
+  if (mt_group_place(program, instruction->peer, rank) < 0)
     return collective_error(e, rank, place, "does not have this rank as a member");
   gathering *here = &e->gatherings[instruction->peer];
+  bool shared = !mt_sim_is_collective(instruction->kind);
   int64_t bytes = instruction->kind == MOTET_STEP_END ? 0 : mt_sim_buffer_bytes(program, instruction);
+  double seconds = shared ? mt_sim_seconds(e->costs, rank, instruction) : 0.0;
   if (here->arrived == 0) {
     here->kind = instruction->kind;
     here->first = here->last = place;
     here->bytes = bytes;
     here->together = *now;
+    here->seconds = seconds;
     here->last_rank = rank;
   } else {
     const motet_instruction *first = &program->instructions[here->first];
-    if (instruction->kind != here->kind || instruction->stage != first->stage)
+    if (instruction->kind != here->kind || instruction->stage != first->stage || instruction->range != first->range)
       return collective_error(e, rank, place,
                               "meets another collective of the group's other members; all members "
                               "must issue the same collectives in the same order");
     if (bytes > here->bytes) here->bytes = bytes;
+    if (seconds > here->seconds) here->seconds = seconds;
     /* Among members that arrive at one time the first in the flat array is called the last to arrive, whatever
      * the order in which this engine ran them. */
     if (*now > here->together || (!(*now < here->together) && place < here->last)) {
@@ -233,8 +238,9 @@ static outcome meet(engine *e, int32_t rank, int64_t place, double *now) {
   if (e->trace->start != NULL) e->trace->start[place] = *now;
   if (++here->arrived < program->groups[instruction->peer].count) return STAND;
 
-  double finish =
-      here->together + mt_sim_collective_seconds(e->links, program, instruction->peer, here->kind, here->bytes);
+  seconds = shared ? here->seconds
+                   : mt_sim_collective_seconds(e->links, program, instruction->peer, here->kind, here->bytes);
+  double finish = here->together + seconds;
   mt_meeting meeting = {.last = here->last,
                         .together = here->together,
                         .finish = finish,
@@ -247,24 +253,20 @@ static outcome meet(engine *e, int32_t rank, int64_t place, double *now) {
     if (e->trace->link != NULL) {
       e->trace->link[e->place[member]] = (int32_t)(e->trace->meetings.count - 1);
       e->trace->finish[e->place[member]] = finish;
+      if (shared) e->trace->start[e->place[member]] = here->together;
     }
+    if (shared) account(&e->trace->ranks[member], is_body(program, instruction), here->together, finish, seconds);
     if (member == rank) continue;
     e->clock[member] = finish;
     e->place[member]++;
     e->trace->events++;
     make_runnable(e, member);
   }
+  if (shared && instruction->kind == MOTET_FWD) mt_features_forward(e->features, instruction, finish);
+  if (shared) *start = here->together;
   here->arrived = 0;
   *now = finish;
   return GO_ON;
-}
-
-static void account(mt_rank_trace *rank, bool body, double start, double finish, double seconds) {
-  rank->busy += seconds;
-  if (!body) return;
-  if (rank->body_count++ == 0) rank->body_first = start;
-  rank->body_last = finish;
-  rank->body += seconds;
 }
 
 /* Runs one rank until it stands or is through. */
@@ -283,15 +285,13 @@ static outcome run_rank(engine *e, int32_t rank) {
       result = wait_transfer(e, rank, place, &now);
     } else if (instruction->kind == MOTET_SEND || instruction->kind == MOTET_RECV) {
       result = post(e, rank, place, now);
-    } else if (mt_sim_is_collective(instruction->kind)) {
-      result = meet(e, rank, place, &now);
+    } else if (mt_sim_is_collective(instruction->kind) || mt_is_shared(program, instruction)) {
+      result = meet(e, rank, place, &start, &now);
     } else {
       double seconds = mt_sim_seconds(e->costs, rank, instruction);
       now += seconds;
       if (mt_sim_is_compute(instruction->kind)) {
-        bool body = instruction->kind != MOTET_OPTIM &&
-                    !program->regions[program->stages[instruction->stage].region].replicated;
-        account(mine, body, start, now, seconds);
+        account(mine, is_body(program, instruction), start, now, seconds);
         if (instruction->kind == MOTET_FWD) mt_features_forward(e->features, instruction, now);
       }
     }

@@ -29,7 +29,7 @@ typedef struct mt_transfer {
   uint32_t flags;
 } mt_transfer;
 
-/** One run of a collective. */
+/** One run of a collective, or of compute that a group shares. */
 typedef struct mt_meeting {
   int64_t last;    /* the instruction of the last member to arrive (the first found among equals) */
   double together; /* when it arrived */
@@ -52,7 +52,8 @@ typedef struct mt_trace {
   mt_rank_trace *ranks; /* [ranks] */
   double *start;        /* [instructions], or NULL when not kept */
   double *finish;
-  int32_t *link; /* [instructions] transfer of SEND, RECV, WAIT; meeting of collectives; else -1; may be NULL */
+  int32_t *link; /* [instructions] transfer of SEND, RECV, WAIT; meeting of collectives and shared compute; else -1;
+                    may be NULL */
   mt_transfer *transfers; /* [buffer_count] the first of each buffer; further ones are in `more` */
   int64_t buffer_count;
   MT_ARRAY(mt_transfer) more;

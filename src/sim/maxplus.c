@@ -106,8 +106,9 @@ static void link_transfers(graph *g, const mt_cost_table *table, const transfer_
   }
 }
 
-/* The k-th collective of every member of a group is one meeting. */
-static motet_status link_meetings(mt_arena *arena, graph *g, const mt_cost_table *table, motet_error *error) {
+/* The k-th collective or shared compute of every member of a group is one meeting. */
+static motet_status link_meetings(mt_arena *arena, graph *g, const mt_sim_costs *costs, motet_error *error) {
+  const mt_cost_table *table = costs->table;
   const motet_program *program = g->program;
   int64_t groups = program->group_count;
   int64_t *most = MT_ARENA_NEW(arena, int64_t, groups + 1), *seen = MT_ARENA_NEW(arena, int64_t, groups);
@@ -118,7 +119,8 @@ static motet_status link_meetings(mt_arena *arena, graph *g, const mt_cost_table
     for (int32_t rank = 0; rank < program->ranks; rank++)
       for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
         const motet_instruction *at = &program->instructions[i];
-        if (!mt_sim_is_collective(at->kind)) continue;
+        bool shared = mt_is_shared(program, at);
+        if (!mt_sim_is_collective(at->kind) && !shared) continue;
         if (touched[at->peer] != rank) seen[at->peer] = 0;
         touched[at->peer] = rank;
         int64_t ordinal = seen[at->peer]++;
@@ -128,7 +130,8 @@ static motet_status link_meetings(mt_arena *arena, graph *g, const mt_cost_table
         }
         int64_t node = g->instructions + g->transfers + most[at->peer] + ordinal;
         int64_t bytes = at->kind == MOTET_STEP_END ? 0 : mt_sim_buffer_bytes(program, at);
-        double seconds = mt_sim_collective_seconds(&table->links, program, at->peer, at->kind, bytes);
+        double seconds = shared ? mt_sim_seconds(costs, rank, at)
+                                : mt_sim_collective_seconds(&table->links, program, at->peer, at->kind, bytes);
         if (seconds > g->duration[node]) g->duration[node] = seconds;
         g->extra[i] = node;
         g->missing[node] = program->groups[at->peer].count;
@@ -235,7 +238,7 @@ motet_status mt_simulate_max_plus(mt_arena *arena, const motet_program *program,
   g.transfers = match_ends(ends, ends_count);
   g.waits = MT_ARENA_NEW(arena, int64_t, 2 * g.transfers);
   if (g.waits == NULL) goto memory;
-  status = link_meetings(arena, &g, table, error);
+  status = link_meetings(arena, &g, &costs, error);
   if (status != MOTET_OK) return status;
   link_transfers(&g, table, ends, ends_count);
   status = link_lists(arena, &g, &costs, error);

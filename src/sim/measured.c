@@ -29,7 +29,7 @@ static motet_status check_times(const measured *m, motet_error *error) {
 
 static motet_status make_table(measured *m, motet_error *error, mt_cost_table *costs) {
   const motet_program *program = m->program;
-  size_t stages = (size_t)program->stage_count, microbatches = (size_t)program->microbatch_count;
+  size_t stages = (size_t)program->stage_count, microbatches = (size_t)mt_column_count(program);
   *costs = (mt_cost_table){0};
   bool used[MT_COST_KINDS] = {false};
   for (int64_t i = 0; i < program->rank_begin[program->ranks]; i++) {
@@ -44,25 +44,26 @@ static motet_status make_table(measured *m, motet_error *error, mt_cost_table *c
   for (int kind = 0; kind < MT_COST_KINDS; kind++) {
     if (!used[kind]) continue;
     costs->seconds[kind] =
-        (mt_cost_values){MT_ARENA_NEW(m->arena, double, stages *microbatches), program->microbatch_count, 1};
+        (mt_cost_values){MT_ARENA_NEW(m->arena, double, stages *microbatches), (int64_t)microbatches, 1};
     good = good && costs->seconds[kind].values != NULL;
   }
   return good ? MOTET_OK : mt_error_memory(error, stages * microbatches * sizeof(double), "measured costs");
 }
 
-/* Ranges of one microbatch add up, as the table holds the whole; OFFLOAD and FETCH share a kind and take the
- * longer. */
+/* OFFLOAD and FETCH share a kind and take the longer. */
 static void fill_table(measured *m, mt_cost_table *costs) {
   const motet_program *program = m->program;
-  for (int64_t i = 0; i < program->rank_begin[program->ranks]; i++) {
-    const motet_instruction *instruction = &program->instructions[i];
-    int kind = mt_sim_cost_kind[instruction->kind];
-    if (kind < 0 || instruction->stage < 0 || instruction->microbatch < 0) continue;
-    double *value = &costs->seconds[kind]
-                         .values[instruction->stage * costs->seconds[kind].stage_stride + instruction->microbatch];
-    double seconds = m->finish[i] - m->start[i];
-    *value = instruction->range > 0 ? *value + seconds : seconds > *value ? seconds : *value;
-  }
+  for (int32_t rank = 0; rank < program->ranks; rank++)
+    for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+      const motet_instruction *instruction = &program->instructions[i];
+      int kind = mt_sim_cost_kind[instruction->kind];
+      if (kind < 0 || instruction->stage < 0 || instruction->microbatch < 0) continue;
+      int32_t column = mt_column_of(program, rank, instruction);
+      if (column < 0) continue;
+      double *value = &costs->seconds[kind].values[instruction->stage * costs->seconds[kind].stage_stride + column];
+      double seconds = m->finish[i] - m->start[i];
+      if (seconds > *value) *value = seconds;
+    }
 }
 
 /* A rank's OPTIM, in equal parts to the stages that it holds; of several holders the slowest counts. */

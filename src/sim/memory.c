@@ -1,5 +1,7 @@
 #include "sim/memory.h"
+
 #include "base/array.h"
+#include "program/columns.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,16 +25,18 @@ typedef struct ledger {
   const motet_program *program;
   MT_ARRAY(interval) intervals;
   edge_lists in, out;
-  int32_t *saved, *output;             /* [stages x microbatches] */
-  int32_t *arrived, *arrived_gradient; /* [edges x microbatches] received here */
-  int32_t *made_gradient;              /* [edges x microbatches] made here, on its way back along the edge */
+  int32_t columns;
+  int32_t *first_column;               /* [microbatches + 1] */
+  int32_t *saved, *output;             /* [stages x columns] */
+  int32_t *arrived, *arrived_gradient; /* [edges x columns] received here */
+  int32_t *made_gradient;              /* [edges x columns] made here, on its way back along the edge */
   int32_t rank;
   bool failed;
 } ledger;
 
-static int64_t table_bytes(const motet_size_table *table, int32_t stage, int32_t microbatch) {
+static int64_t table_bytes(const motet_size_table *table, int32_t stage, int32_t column) {
   if (table->values == NULL) return 0;
-  return table->values[stage * table->stage_stride + microbatch * table->microbatch_stride];
+  return table->values[stage * table->stage_stride + column * table->microbatch_stride];
 }
 
 static bool list_edges(mt_arena *arena, const motet_program *program, bool incoming, edge_lists *lists) {
@@ -69,49 +73,96 @@ static bool use(ledger *l, int32_t slot, int64_t place) {
   return true;
 }
 
-static int64_t cell(const ledger *l, int32_t row, int32_t microbatch) {
-  return (int64_t)row * l->program->microbatch_count + microbatch;
+static int64_t cell(const ledger *l, int32_t row, int32_t column) { return (int64_t)row * l->columns + column; }
+
+static bool replicated(const ledger *l, int32_t stage) {
+  return l->program->regions[l->program->stages[stage].region].replicated;
+}
+
+/* A column, and the end of those whose parts make up what stands in it: a replicated stage's microbatch is whole.
+ */
+typedef struct place_in {
+  int32_t column, end;
+} place_in;
+
+static place_in place_of(const ledger *l, const motet_instruction *instruction) {
+  if (instruction->range == 0 && l->program->share_count > 0)
+    return (place_in){l->first_column[instruction->microbatch], l->first_column[instruction->microbatch + 1]};
+  int32_t column = mt_column_of(l->program, l->rank, instruction);
+  if (column < 0) column = 0; /* no member: nothing that a verified program has */
+  return (place_in){column, column + 1};
+}
+
+static int64_t whole_bytes(const motet_size_table *table, int32_t stage, place_in at) {
+  int64_t bytes = 0;
+  for (int32_t column = at.column; column < at.end; column++) bytes += table_bytes(table, stage, column);
+  return bytes;
+}
+
+/* The column of a piece's producer or consumer. */
+static int32_t home(const ledger *l, const motet_instruction *instruction, int32_t stage, int32_t piece) {
+  return replicated(l, stage) ? l->first_column[instruction->microbatch] : piece;
+}
+
+/* Whether a piece flows along an edge: a share without features reads nothing of what an encoder makes. */
+static bool flows(const ledger *l, int32_t edge, int32_t piece) {
+  const motet_program_edge *ends = &l->program->edges[edge];
+  return l->program->share_count == 0 || l->program->shares[piece].features > 0 || !replicated(l, ends->from) ||
+         replicated(l, ends->to);
 }
 
 static void read_inputs(ledger *l, const motet_instruction *instruction, int64_t place) {
+  place_in at = place_of(l, instruction);
   for (int32_t i = l->in.begin[instruction->stage]; i < l->in.begin[instruction->stage + 1]; i++) {
     int32_t edge = l->in.edges[i], from = l->program->edges[edge].from;
-    if (!use(l, l->arrived[cell(l, edge, instruction->microbatch)], place))
-      use(l, l->output[cell(l, from, instruction->microbatch)], place);
+    for (int32_t piece = at.column; piece < at.end; piece++)
+      if (flows(l, edge, piece) && !use(l, l->arrived[cell(l, edge, piece)], place))
+        use(l, l->output[cell(l, from, home(l, instruction, from, piece))], place);
   }
 }
 
 static void walk_forward(ledger *l, const motet_instruction *instruction, int64_t place) {
-  int32_t stage = instruction->stage, microbatch = instruction->microbatch;
-  int64_t saved = table_bytes(&l->program->saved_bytes, stage, microbatch);
-  int64_t output = table_bytes(&l->program->output_bytes, stage, microbatch);
+  int32_t stage = instruction->stage;
+  place_in at = place_of(l, instruction);
+  int64_t saved = whole_bytes(&l->program->saved_bytes, stage, at);
+  int64_t output = whole_bytes(&l->program->output_bytes, stage, at);
   bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
   int32_t saved_interval = open_interval(l, saved, place, place);
   int32_t output_interval = open_interval(l, output, place, next ? TO_THE_END : NEVER);
   if (next) return;
-  l->saved[cell(l, stage, microbatch)] = saved_interval;
-  l->output[cell(l, stage, microbatch)] = output_interval;
+  l->saved[cell(l, stage, at.column)] = saved_interval;
+  l->output[cell(l, stage, at.column)] = output_interval;
   read_inputs(l, instruction, place);
 }
 
 /* Saved activations come back: computed again, or from the host. */
 static void walk_restore(ledger *l, const motet_instruction *instruction, int64_t place) {
-  int64_t bytes = table_bytes(&l->program->saved_bytes, instruction->stage, instruction->microbatch);
-  l->saved[cell(l, instruction->stage, instruction->microbatch)] = open_interval(l, bytes, place, place);
+  place_in at = place_of(l, instruction);
+  int64_t bytes = whole_bytes(&l->program->saved_bytes, instruction->stage, at);
+  l->saved[cell(l, instruction->stage, at.column)] = open_interval(l, bytes, place, place);
   if (instruction->kind == MOTET_RECOMPUTE) read_inputs(l, instruction, place);
 }
 
+static void use_saved(ledger *l, const motet_instruction *instruction, int64_t place) {
+  use(l, l->saved[cell(l, instruction->stage, place_of(l, instruction).column)], place);
+}
+
 static void walk_backward(ledger *l, const motet_instruction *instruction, int64_t place) {
-  int32_t stage = instruction->stage, microbatch = instruction->microbatch;
-  use(l, l->saved[cell(l, stage, microbatch)], place);
-  for (int32_t i = l->out.begin[stage]; i < l->out.begin[stage + 1]; i++) {
-    int64_t at = cell(l, l->out.edges[i], microbatch);
-    if (!use(l, l->arrived_gradient[at], place)) use(l, l->made_gradient[at], place);
-  }
+  int32_t stage = instruction->stage;
+  place_in own = place_of(l, instruction);
+  use_saved(l, instruction, place);
+  for (int32_t i = l->out.begin[stage]; i < l->out.begin[stage + 1]; i++)
+    for (int32_t piece = own.column; piece < own.end; piece++) {
+      int64_t at = cell(l, l->out.edges[i], piece);
+      if (!flows(l, l->out.edges[i], piece)) continue;
+      if (!use(l, l->arrived_gradient[at], place)) use(l, l->made_gradient[at], place);
+    }
   for (int32_t i = l->in.begin[stage]; i < l->in.begin[stage + 1]; i++) {
     int32_t edge = l->in.edges[i];
-    int64_t bytes = table_bytes(&l->program->output_bytes, l->program->edges[edge].from, microbatch);
-    l->made_gradient[cell(l, edge, microbatch)] = open_interval(l, bytes, place, NEVER);
+    for (int32_t piece = own.column; piece < own.end; piece++) {
+      int64_t bytes = table_bytes(&l->program->output_bytes, l->program->edges[edge].from, piece);
+      l->made_gradient[cell(l, edge, piece)] = open_interval(l, bytes, place, NEVER);
+    }
   }
 }
 
@@ -119,13 +170,15 @@ static void walk_transfer(ledger *l, const motet_instruction *instruction, int64
   const motet_buffer *buffer = &l->program->buffers[instruction->buffer];
   if (buffer->kind != MOTET_BUFFER_ACTIVATION && buffer->kind != MOTET_BUFFER_GRADIENT) return;
   bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
-  int32_t from = l->program->edges[buffer->edge].from, microbatch = instruction->microbatch;
-  int64_t at = cell(l, buffer->edge, microbatch);
+  int32_t from = l->program->edges[buffer->edge].from;
+  int32_t piece = buffer->range > 0 ? l->program->ranges[buffer->range].first_share + buffer->member
+                                    : l->first_column[instruction->microbatch];
+  int64_t at = cell(l, buffer->edge, piece);
   if (instruction->kind == MOTET_RECV) {
-    int64_t bytes = table_bytes(&l->program->output_bytes, from, microbatch);
+    int64_t bytes = table_bytes(&l->program->output_bytes, from, piece);
     (gradient ? l->arrived_gradient : l->arrived)[at] = open_interval(l, bytes, place, TO_THE_END);
   } else if (instruction->kind == MOTET_WAIT && (instruction->flags & MOTET_FLAG_RECV) == 0) {
-    use(l, gradient ? l->made_gradient[at] : l->output[cell(l, from, microbatch)], place);
+    use(l, gradient ? l->made_gradient[at] : l->output[cell(l, from, home(l, instruction, from, piece))], place);
   }
 }
 
@@ -136,8 +189,9 @@ static void walk_list(ledger *l, int32_t rank) {
   for (int32_t i = 0; i < program->carried_count; i++) {
     const motet_carried *carried = &program->carried[i];
     if (carried->rank != rank) continue;
-    int64_t bytes = table_bytes(&program->output_bytes, carried->stage, carried->microbatch);
-    l->output[cell(l, carried->stage, carried->microbatch)] = open_interval(l, bytes, begin, NEVER);
+    place_in at = {l->first_column[carried->microbatch], l->first_column[carried->microbatch + 1]};
+    int64_t bytes = whole_bytes(&program->output_bytes, carried->stage, at);
+    l->output[cell(l, carried->stage, at.column)] = open_interval(l, bytes, begin, NEVER);
   }
   for (int64_t i = begin; i < program->rank_begin[rank + 1]; i++) {
     const motet_instruction *at = &program->instructions[i];
@@ -146,7 +200,7 @@ static void walk_list(ledger *l, int32_t rank) {
     case MOTET_BWD:
     case MOTET_BWD_X: walk_backward(l, at, i); break;
     case MOTET_BWD_W:
-    case MOTET_OFFLOAD: use(l, l->saved[cell(l, at->stage, at->microbatch)], i); break;
+    case MOTET_OFFLOAD: use_saved(l, at, i); break;
     case MOTET_RECOMPUTE:
     case MOTET_FETCH: walk_restore(l, at, i); break;
     case MOTET_SEND:
@@ -158,14 +212,18 @@ static void walk_list(ledger *l, int32_t rank) {
 }
 
 static bool make_slots(mt_arena *arena, const motet_program *program, ledger *l) {
-  size_t microbatches = (size_t)program->microbatch_count;
+  size_t columns = (size_t)mt_column_count(program);
+  l->columns = mt_column_count(program);
+  l->first_column = MT_ARENA_NEW(arena, int32_t, (size_t)program->microbatch_count + 1);
+  if (l->first_column == NULL) return false;
+  for (int32_t m = 0; m <= program->microbatch_count; m++) l->first_column[m] = mt_column_first(program, m);
   size_t stages = (size_t)program->stage_count, edges = (size_t)program->edge_count;
-  if (microbatches > 0 && (stages > SIZE_MAX / microbatches || edges > SIZE_MAX / microbatches)) return false;
-  l->saved = MT_ARENA_NEW(arena, int32_t, stages * microbatches);
-  l->output = MT_ARENA_NEW(arena, int32_t, stages * microbatches);
-  l->arrived = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
-  l->arrived_gradient = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
-  l->made_gradient = MT_ARENA_NEW(arena, int32_t, edges * microbatches);
+  if (columns > 0 && (stages > SIZE_MAX / columns || edges > SIZE_MAX / columns)) return false;
+  l->saved = MT_ARENA_NEW(arena, int32_t, stages * columns);
+  l->output = MT_ARENA_NEW(arena, int32_t, stages * columns);
+  l->arrived = MT_ARENA_NEW(arena, int32_t, edges * columns);
+  l->arrived_gradient = MT_ARENA_NEW(arena, int32_t, edges * columns);
+  l->made_gradient = MT_ARENA_NEW(arena, int32_t, edges * columns);
   return l->saved != NULL && l->output != NULL && l->arrived != NULL && l->arrived_gradient != NULL &&
          l->made_gradient != NULL && list_edges(arena, program, true, &l->in) &&
          list_edges(arena, program, false, &l->out);

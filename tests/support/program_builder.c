@@ -1,5 +1,7 @@
 #include "program_builder.h"
 
+#include "program/columns.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,7 +161,7 @@ static void *exact(const void *data, size_t count, size_t size) {
 
 motet_program *program_copy(const motet_program *program) {
   motet_program *copy = EXACT(program, 1);
-  int64_t sizes = (int64_t)program->stage_count * program->microbatch_count;
+  int64_t columns = mt_column_count(program), sizes = program->stage_count * columns;
   copy->modules = EXACT(program->modules, program->module_count);
   copy->module_edges = EXACT(program->module_edges, program->module_edge_count);
   copy->layer_trainable = EXACT(program->layer_trainable, program->layer_count);
@@ -168,6 +170,7 @@ motet_program *program_copy(const motet_program *program) {
   copy->stages = EXACT(program->stages, program->stage_count);
   copy->edges = EXACT(program->edges, program->edge_count);
   copy->ranges = EXACT(program->ranges, program->range_count);
+  copy->shares = EXACT(program->shares, program->share_count);
   copy->groups = EXACT(program->groups, program->group_count);
   copy->group_ranks = EXACT(program->group_ranks, program->group_rank_count);
   copy->ties = EXACT(program->ties, program->tie_count);
@@ -178,15 +181,14 @@ motet_program *program_copy(const motet_program *program) {
   copy->instructions = EXACT(program->instructions, program->rank_begin[program->ranks]);
   motet_size_table *tables[] = {&copy->saved_bytes, &copy->output_bytes};
   for (int i = 0; i < 2; i++) {
-    /* Spread out to [stage][microbatch], whatever the strides were. */
+    /* Spread out to [stage][column], whatever the strides were. */
     motet_size_table old = *tables[i];
     if (old.values == NULL) continue;
     tables[i]->values = malloc((size_t)sizes * sizeof *old.values + 1);
-    tables[i]->stage_stride = program->microbatch_count;
+    tables[i]->stage_stride = columns;
     tables[i]->microbatch_stride = 1;
     for (int64_t j = 0; j < sizes; j++)
-      tables[i]->values[j] = old.values[j / program->microbatch_count * old.stage_stride +
-                                        j % program->microbatch_count * old.microbatch_stride];
+      tables[i]->values[j] = old.values[j / columns * old.stage_stride + j % columns * old.microbatch_stride];
   }
   copy->arena = NULL;
   return copy;
@@ -202,6 +204,7 @@ void program_free(motet_program *program) {
   free(program->stages);
   free(program->edges);
   free(program->ranges);
+  free(program->shares);
   free(program->groups);
   free(program->group_ranks);
   free(program->ties);
@@ -232,7 +235,7 @@ motet_program *builder_program(const program_builder *builder) {
     if (builder->lists[i].count > 0)
       memcpy(instructions + begin[i], builder->lists[i].data, builder->lists[i].count * sizeof *instructions);
   }
-  motet_range whole = {0, -1};
+  motet_range whole = {.begin = 0, .end = -1};
   motet_program draft = {
       .ranks = builder->ranks,
       .replicas = builder->replicas,

@@ -90,7 +90,17 @@ class Microbatch(Structure):
 
 
 class Range(Structure):
-    _fields_ = [("begin", c_int32), ("end", c_int32)]
+    _fields_ = [
+        ("begin", c_int32),
+        ("end", c_int32),
+        ("microbatch", c_int32),
+        ("first_share", c_int32),
+        ("degree", c_int32),
+    ]
+
+
+class Share(Structure):
+    _fields_ = [("tokens", c_int32), ("features", c_int32)]
 
 
 class Group(Structure):
@@ -104,6 +114,7 @@ class Buffer(Structure):
         ("edge", c_int32),
         ("microbatch", c_int32),
         ("range", c_int32),
+        ("member", c_int32),
         ("bytes", c_int64),
     ]
 
@@ -136,6 +147,7 @@ class Program(Structure):
         ("stage_count", c_int32),
         ("edge_count", c_int32),
         ("range_count", c_int32),
+        ("share_count", c_int32),
         ("group_count", c_int32),
         ("tie_count", c_int32),
         ("carried_count", c_int32),
@@ -143,6 +155,7 @@ class Program(Structure):
         ("stages", POINTER(Stage)),
         ("edges", POINTER(Pair)),
         ("ranges", POINTER(Range)),
+        ("shares", POINTER(Share)),
         ("groups", POINTER(Group)),
         ("group_rank_count", c_int64),
         ("group_ranks", POINTER(c_int32)),
@@ -370,6 +383,7 @@ MIRRORS: Dict[str, Type[Structure]] = {
     "motet_program_edge": Pair,
     "motet_program_microbatch": Microbatch,
     "motet_range": Range,
+    "motet_share": Share,
     "motet_group": Group,
     "motet_buffer": Buffer,
     "motet_tie": Tie,
