@@ -1,5 +1,7 @@
 #include "algebra/body.h"
 
+#include <stdbool.h>
+
 /* The k-th forward of every rank. Microbatches go in groups of one per rank; a group passes chunk 0, then chunk
  * 1, and so on (Megatron-LM's interleaved order, arXiv 2104.04473 section 2.2). With one chunk: 0, 1, 2, ... */
 static mt_body_step forward(const mt_body_shape *shape, int64_t k) {
@@ -12,7 +14,7 @@ static mt_body_step forward(const mt_body_shape *shape, int64_t k) {
 static mt_body_step backward(const mt_body_shape *shape, int64_t k) {
   mt_body_step step = forward(shape, k);
   step.chunk = shape->chunks - 1 - step.chunk;
-  step.backward = true;
+  step.kind = MT_BODY_BACKWARD;
   return step;
 }
 
@@ -32,7 +34,7 @@ static int64_t put(mt_body_step step, int32_t surplus, mt_body_step *steps, int6
  * (The plain formula with a short group does hang, as with 4 ranks, 3 chunks and 5 microbatches.) The surplus is
  * taken from the first group, where the step is shorter by it than from the last. With one chunk this is the usual
  * 1F1B for any number of microbatches. */
-void mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+int64_t mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
   int64_t groups = ((int64_t)shape->microbatches + shape->ranks - 1) / shape->ranks;
   int64_t total = groups * shape->ranks * shape->chunks;
   int32_t surplus = (int32_t)(groups * shape->ranks - shape->microbatches);
@@ -44,15 +46,87 @@ void mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *steps)
     if (k + warm_up < total) count = put(forward(shape, k + warm_up), surplus, steps, count);
     if (k >= 0) count = put(backward(shape, k), surplus, steps, count);
   }
+  return count;
 }
 
 /* All forwards, then all backwards (arXiv 1811.06965); several chunks pass one after the other. */
-void mt_body_gpipe(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+int64_t mt_body_gpipe(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
   (void)rank;
   int64_t count = 0;
   for (int32_t c = 0; c < shape->chunks; c++)
     for (int32_t m = 0; m < shape->microbatches; m++) steps[count++] = (mt_body_step){.chunk = c, .microbatch = m};
   for (int32_t c = shape->chunks - 1; c >= 0; c--)
     for (int32_t m = 0; m < shape->microbatches; m++)
-      steps[count++] = (mt_body_step){.chunk = c, .microbatch = m, .backward = true};
+      steps[count++] = (mt_body_step){.chunk = c, .microbatch = m, .kind = MT_BODY_BACKWARD};
+  return count;
+}
+
+/* What a rank of DualPipeV has done so far. */
+typedef struct dual {
+  mt_body_step *steps;
+  int64_t count, weighed;          /* steps; of them, those whose weight gradients, if any, have been written */
+  int32_t surplus, struck;         /* input gradients left out whose weight gradients are to be left out too */
+  int32_t forward[2], backward[2]; /* next microbatch of each chunk */
+} dual;
+
+static void dual_forward(dual *d, int32_t chunk) {
+  mt_body_step step = {chunk, d->forward[chunk]++, MT_BODY_FORWARD};
+  d->count = put(step, d->surplus, d->steps, d->count);
+}
+
+static void dual_backward(dual *d, int32_t chunk, bool split) {
+  mt_body_step step = {chunk, d->backward[chunk]++, split ? MT_BODY_INPUT : MT_BODY_BACKWARD};
+  if (split && step.microbatch < d->surplus) d->struck++;
+  d->count = put(step, d->surplus, d->steps, d->count);
+}
+
+/* The weight gradients of the oldest input gradient that still lacks them. */
+static void dual_weight(dual *d) {
+  if (d->struck > 0) {
+    d->struck--;
+    return;
+  }
+  while (d->steps[d->weighed].kind != MT_BODY_INPUT) d->weighed++;
+  mt_body_step step = d->steps[d->weighed++];
+  step.kind = MT_BODY_WEIGHT;
+  d->steps[d->count++] = step;
+}
+
+/* DualPipeV, the V-shaped half of DualPipe (arXiv 2412.19437 section 3.2.1, and its authors' public description):
+ * in the steady part a forward of one chunk stands beside a backward of the other, so that the exchanges of one can
+ * hide behind the compute of the other. It takes two microbatches a rank to fill; fewer are the order of that many
+ * with the surplus struck out, as for 1F1B. */
+int64_t mt_body_dualpipev(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+  int32_t ranks = shape->ranks, after = ranks - 1 - rank, upto = rank + 1;
+  int32_t filled = shape->microbatches < 2 * ranks ? 2 * ranks : shape->microbatches;
+  dual d = {.steps = steps, .surplus = filled - shape->microbatches};
+  for (int32_t i = 0; i < 2 * after; i++) dual_forward(&d, 0);
+  for (int32_t i = 0; i < upto; i++) {
+    dual_forward(&d, 0);
+    dual_forward(&d, 1);
+  }
+  for (int32_t i = 0; i < after; i++) {
+    dual_backward(&d, 1, true);
+    dual_weight(&d);
+    dual_forward(&d, 1);
+  }
+  for (int32_t i = 0; i < filled - 2 * ranks + upto; i++) {
+    dual_forward(&d, 0);
+    dual_backward(&d, 1, false);
+    dual_forward(&d, 1);
+    dual_backward(&d, 0, false);
+  }
+  for (int32_t i = 0; i < after; i++) {
+    dual_backward(&d, 1, false);
+    dual_forward(&d, 1);
+    dual_backward(&d, 0, false);
+  }
+  /* The second half of what remains is split: the ranks before wait for the input gradients alone. */
+  for (int32_t i = 0; i < 2 * upto; i++) dual_backward(&d, 1 - i % 2, i >= upto);
+  for (int32_t i = 0; i < after; i++) {
+    dual_weight(&d);
+    dual_backward(&d, 0, true);
+  }
+  for (int32_t i = 0; i < upto; i++) dual_weight(&d);
+  return d.count;
 }

@@ -5,22 +5,28 @@
 #ifndef MT_ALGEBRA_BODY_H
 #define MT_ALGEBRA_BODY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct mt_body_shape {
   int32_t ranks, chunks, microbatches;
 } mt_body_shape;
 
-/** Forward or backward of one (chunk, microbatch). */
+typedef enum mt_body_kind { MT_BODY_FORWARD, MT_BODY_BACKWARD, MT_BODY_INPUT, MT_BODY_WEIGHT } mt_body_kind;
+
+/** Work on one (chunk, microbatch): forward; backward, whole or as input gradient and weight gradient. */
 typedef struct mt_body_step {
   int32_t chunk, microbatch;
-  bool backward;
+  mt_body_kind kind;
 } mt_body_step;
 
-/** Writes rank @p rank's 2 * chunks * microbatches steps: every (chunk, microbatch) forward and backward once. */
-typedef void mt_body_order(const mt_body_shape *shape, int32_t rank, mt_body_step *steps);
+/** Steps that a rank has at most. */
+static inline int64_t mt_body_steps(const mt_body_shape *shape) {
+  return 3 * (int64_t)shape->chunks * shape->microbatches;
+}
 
-mt_body_order mt_body_1f1b, mt_body_gpipe;
+/** Writes rank @p rank's steps: every (chunk, microbatch) forward and backward once. Returns their number. */
+typedef int64_t mt_body_order(const mt_body_shape *shape, int32_t rank, mt_body_step *steps);
+
+mt_body_order mt_body_1f1b, mt_body_gpipe, mt_body_dualpipev;
 
 #endif

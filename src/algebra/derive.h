@@ -108,13 +108,17 @@ motet_status mt_derive(mt_arena *arena, const mt_derive_request *request, motet_
 
 /** Times by which a body is ordered where the skeleton leaves its order open, over the derivation's stages. */
 typedef struct mt_body_times {
-  const double *forward, *input, *weight; /* [stages] of one event */
+  const double *forward, *input, *weight; /* [stages] of one event; where the backward is not split, `input` is
+                                             the whole backward's and `weight` is not read */
   double lag;                             /* of a transfer between neighbours */
   int64_t work;                           /* effort of the search, in visited events */
 } mt_body_times;
 
 /** Whether the body's order depends on times: that of mt_derive() is for equal ones. */
 bool mt_body_is_open(const mt_derivation *derivation);
+
+/** Whether the open body's backward is split. */
+bool mt_body_is_split(const mt_derivation *derivation);
 
 /** Orders an open body by @p times: @p derivation gets a new body from @p arena. */
 motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const mt_body_times *times,

@@ -79,7 +79,8 @@ static motet_status judge_sharded(mt_build *build) {
                              "whose joint order is not defined; accepted: one and the same for both",
                              d->regions[first].name, skeleton_text(build, first), d->regions[r].name,
                              skeleton_text(build, r));
-    if (first != r && mt_region_row(&d->regions[r])->held != NULL)
+    const mt_skeleton_row *row = mt_region_row(&d->regions[r]);
+    if (first != r && (row->held != NULL || row->split))
       return mt_build_refuse(build, "mixed", d->regions[r].name,
                              "regions %s and %s are both %s, whose order over several regions is not defined; "
                              "accepted: one region with the modules of both, or 1f1b for both",

@@ -19,12 +19,23 @@ static int backward_kind(mt_gate gate) {
   return kinds[gate];
 }
 
+/* How a step of a body appears; below 0: not at all. */
+static int event_kind(mt_body_kind kind, mt_gate gate) {
+  switch (kind) {
+  case MT_BODY_FORWARD: return MOTET_FWD;
+  case MT_BODY_BACKWARD: return backward_kind(gate);
+  case MT_BODY_INPUT: return gate == MT_GATE_NONE ? -1 : MOTET_BWD_X;
+  case MT_BODY_WEIGHT: return (gate & MT_GATE_WEIGHTS) == 0 ? -1 : MOTET_BWD_W;
+  }
+  return -1;
+}
+
 /* Appends one rank's events: the steps of the skeleton's order that the data and the gates leave. */
 static int64_t append_events(mt_derivation *d, const int32_t *stages, const mt_body_step *steps, int64_t step_count,
                              int64_t at) {
   for (int64_t i = 0; i < step_count; i++) {
     int32_t stage = stages[steps[i].chunk], microbatch = steps[i].microbatch;
-    int kind = steps[i].backward ? backward_kind(d->stages[stage].gate) : MOTET_FWD;
+    int kind = event_kind(steps[i].kind, d->stages[stage].gate);
     if (kind < 0 || !mt_stage_active(d, stage, microbatch)) continue;
     d->body[at++] = (mt_event){.kind = (uint8_t)kind, .stage = stage, .microbatch = microbatch};
   }
@@ -50,7 +61,7 @@ static motet_status check_size(const mt_derivation *d, int32_t chunks, int64_t s
 /* The searched sequences as events, less what the data do not ask for. That cannot hang: events depend on events of
  * their own microbatch alone. */
 static motet_status write_open(mt_arena *arena, mt_derivation *d, const mt_wave *wave, int32_t first, int64_t work,
-                               motet_error *error) {
+                               bool split, motet_error *error) {
   int64_t room = mt_wave_steps(wave);
   mt_wave_step *steps = MT_ARENA_NEW(arena, mt_wave_step, room * wave->ranks);
   int64_t *counts = MT_ARENA_NEW(arena, int64_t, wave->ranks);
@@ -70,11 +81,17 @@ static motet_status write_open(mt_arena *arena, mt_derivation *d, const mt_wave 
       int32_t in_chunk = mt_layout_rank(&layout, step.chunk * wave->ranks + r);
       int32_t stage = first + step.chunk * wave->ranks + in_chunk;
       if (!mt_stage_active(d, stage, step.microbatch)) continue;
-      d->body[at++] = (mt_event){.kind = (uint8_t)kinds[step.kind], .stage = stage, .microbatch = step.microbatch};
+      int kind = step.kind == MT_WAVE_INPUT && !split ? backward_kind(d->stages[stage].gate) : kinds[step.kind];
+      d->body[at++] = (mt_event){.kind = (uint8_t)kind, .stage = stage, .microbatch = step.microbatch};
     }
     d->body_begin[r + 1] = at;
   }
   return MOTET_OK;
+}
+
+bool mt_body_is_split(const mt_derivation *derivation) {
+  const mt_region *region = open_region(derivation);
+  return region != NULL && mt_region_row(region)->split;
 }
 
 motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const mt_body_times *times,
@@ -86,7 +103,11 @@ motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const 
   int32_t chunks = region->skeleton.virtual_stages;
   mt_gate *gate = MT_ARENA_NEW(arena, mt_gate, region->slabs);
   if (gate == NULL) return mt_error_memory(error, sizeof *gate, "body sequences");
-  for (int32_t slab = 0; slab < region->slabs; slab++) gate[slab] = derivation->stages[first + slab].gate;
+  /* A whole backward is an input gradient that takes the time of both: no weight gradient comes after it. */
+  for (int32_t slab = 0; slab < region->slabs; slab++) {
+    gate[slab] = derivation->stages[first + slab].gate;
+    if (!row->split && gate[slab] != MT_GATE_NONE) gate[slab] = MT_GATE_INPUT;
+  }
   mt_wave wave = {.ranks = derivation->ranks,
                   .chunks = chunks,
                   .microbatches = derivation->microbatches,
@@ -98,7 +119,7 @@ motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const 
                   .gate = gate,
                   .lag = times->lag};
   motet_status status = check_size(derivation, chunks, mt_wave_steps(&wave), error);
-  return status == MOTET_OK ? write_open(arena, derivation, &wave, first, times->work, error) : status;
+  return status == MOTET_OK ? write_open(arena, derivation, &wave, first, times->work, row->split, error) : status;
 }
 
 /* Before times are known all events of an open body take the same. */
@@ -123,7 +144,7 @@ motet_status mt_build_body(mt_build *build) {
     sharded += d->regions[r].slabs;
   }
   mt_body_shape shape = {.ranks = d->ranks, .chunks = sharded / d->ranks, .microbatches = d->microbatches};
-  int64_t steps_a_rank = 2 * (int64_t)shape.chunks * shape.microbatches; /* below 2^56 */
+  int64_t steps_a_rank = mt_body_steps(&shape); /* below 2^58 */
   motet_status status = check_size(d, shape.chunks, steps_a_rank, build->error);
   if (status != MOTET_OK) return status;
   d->body_begin = MT_ARENA_NEW(build->arena, int64_t, (size_t)d->ranks + 1);
@@ -139,9 +160,9 @@ motet_status mt_build_body(mt_build *build) {
       stages[(int64_t)d->stages[s].rank * shape.chunks + d->body_begin[d->stages[s].rank]++] = s;
   memset(d->body_begin, 0, ((size_t)d->ranks + 1) * sizeof *d->body_begin);
   for (int32_t rank = 0; rank < d->ranks; rank++) {
-    if (order != NULL) order(&shape, rank, steps);
+    int64_t count = order == NULL ? 0 : order(&shape, rank, steps);
     d->body_begin[rank + 1] =
-        append_events(d, &stages[(int64_t)rank * shape.chunks], steps, steps_a_rank, d->body_begin[rank]);
+        append_events(d, &stages[(int64_t)rank * shape.chunks], steps, count, d->body_begin[rank]);
   }
   return MOTET_OK;
 }

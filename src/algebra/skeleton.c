@@ -26,26 +26,28 @@ static mt_layout replicated(const mt_skeleton *skeleton, int32_t ranks) {
  * 1F1B's first rank holds `once`. */
 static int32_t once(int32_t ranks) { return ranks; }
 static int32_t twice(int32_t ranks) { return 2 * ranks; }
+static int32_t two_thirds(int32_t ranks) { return (2 * ranks + 2) / 3; }
+static int32_t a_half(int32_t ranks) { return ranks / 2 + 1; }
 static int32_t a_third(int32_t ranks) { return (ranks + 4) / 3; }
 
 const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS] = {
-    [MT_SKELETON_1F1B] = {"1f1b", MT_PLACEMENT_SHARDED, sharded, mt_body_1f1b, NULL},
-    [MT_SKELETON_GPIPE] = {"gpipe", MT_PLACEMENT_SHARDED, sharded, mt_body_gpipe, NULL},
-    [MT_SKELETON_TRANSPOSE] = {"transpose", MT_PLACEMENT_REPLICATED, replicated, NULL, NULL},
-    [MT_SKELETON_INLINE] = {"inline", MT_PLACEMENT_HOSTED, NULL, NULL, NULL},
-    [MT_SKELETON_ZB1P] = {"zb1p", MT_PLACEMENT_SHARDED, sharded, NULL, once},
-    [MT_SKELETON_ZB2P] = {"zb2p", MT_PLACEMENT_SHARDED, sharded, NULL, twice},
-    [MT_SKELETON_ZBV] = {"zbv", MT_PLACEMENT_SHARDED, folded, NULL, once},
-    [MT_SKELETON_VMIN] = {"vmin", MT_PLACEMENT_SHARDED, folded, NULL, a_third},
+    [MT_SKELETON_1F1B] = {"1f1b", MT_PLACEMENT_SHARDED, sharded, mt_body_1f1b, NULL, false},
+    [MT_SKELETON_GPIPE] = {"gpipe", MT_PLACEMENT_SHARDED, sharded, mt_body_gpipe, NULL, false},
+    [MT_SKELETON_TRANSPOSE] = {"transpose", MT_PLACEMENT_REPLICATED, replicated, NULL, NULL, false},
+    [MT_SKELETON_INLINE] = {"inline", MT_PLACEMENT_HOSTED, NULL, NULL, NULL, false},
+    [MT_SKELETON_ZB1P] = {"zb1p", MT_PLACEMENT_SHARDED, sharded, NULL, once, true},
+    [MT_SKELETON_ZB2P] = {"zb2p", MT_PLACEMENT_SHARDED, sharded, NULL, twice, true},
+    [MT_SKELETON_FOLD] = {"fold", MT_PLACEMENT_SHARDED, folded, NULL, two_thirds, false},
+    [MT_SKELETON_ZBV] = {"zbv", MT_PLACEMENT_SHARDED, folded, NULL, once, true},
+    [MT_SKELETON_VHALF] = {"vhalf", MT_PLACEMENT_SHARDED, folded, NULL, a_half, true},
+    [MT_SKELETON_DUALPIPEV] = {"dualpipev", MT_PLACEMENT_SHARDED, folded, mt_body_dualpipev, NULL, true},
+    [MT_SKELETON_VMIN] = {"vmin", MT_PLACEMENT_SHARDED, folded, NULL, a_third, true},
 };
 
 /* Names users may know from papers; each has its place in the algebra but no row above yet. */
 static const struct {
   const char *name, *what;
 } later[] = {
-    {"fold", "1F1B over a V-shaped slab map"},
-    {"vhalf", "V-shaped with half the activation memory"},
-    {"dualpipev", "DualPipe over a V-shaped slab map"},
     {"dedicate", "a region on ranks of its own"},
 };
 

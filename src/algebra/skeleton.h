@@ -25,8 +25,9 @@ typedef struct mt_skeleton_row {
   mt_placement_kind placement;
   mt_layout (*layout)(const mt_skeleton *skeleton, int32_t ranks); /* NULL where hosted */
   mt_body_order *body;            /* Sharded, the order is fixed: of its events; else NULL */
-  int32_t (*held)(int32_t ranks); /* Sharded, the backward is split and the order searched for: the activations that
-                                     a rank may hold, in whole ranks' shares; else NULL */
+  int32_t (*held)(int32_t ranks); /* Sharded, the order is searched for: the activations that a rank may hold, in
+                                     whole ranks' shares; else NULL */
+  bool split;                     /* the backward runs as input gradient and weight gradient apart */
 } mt_skeleton_row;
 
 /** An option: a number in [minimum, maximum], or one of `words`, whose index is the value. */

@@ -5,11 +5,18 @@
 #include <math.h>
 
 /* Visited events that one search may cost: a few milliseconds. */
-static const int64_t WORK_DEFAULT = 300000;
+static const int64_t WORK_DEFAULT = 70000;
 
-static motet_status average(const mt_derivation *d, const mt_cost_table *costs, mt_cost_kind kind, double *seconds,
-                            motet_error *error) {
+/* What a stage's first or only backward event costs. */
+static mt_cost_kind backward_kind(const mt_derivation *d, int32_t stage) {
+  bool whole = !mt_body_is_split(d) && (d->stages[stage].gate & MT_GATE_WEIGHTS) != 0;
+  return whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X;
+}
+
+static motet_status average(const mt_derivation *d, const mt_cost_table *costs, mt_cost_kind column,
+                            double *seconds, motet_error *error) {
   for (int32_t s = 0; s < d->stage_count; s++) {
+    mt_cost_kind kind = column == MT_COST_BACKWARD_X ? backward_kind(d, s) : column;
     double sum = 0.0;
     int32_t active = 0;
     for (int32_t m = 0; m < d->microbatches; m++) {
@@ -75,8 +82,8 @@ static double work_of(const mt_derivation *d, const mt_cost_table *costs, int32_
     bool whole = (info->gate & MT_GATE_WEIGHTS) != 0;
     return sum + mt_cost_seconds(costs, whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X, stage, microbatch);
   }
-  sum += mt_cost_seconds(costs, MT_COST_BACKWARD_X, stage, microbatch);
-  if ((info->gate & MT_GATE_WEIGHTS) != 0 && !path)
+  sum += mt_cost_seconds(costs, backward_kind(d, stage), stage, microbatch);
+  if (mt_body_is_split(d) && (info->gate & MT_GATE_WEIGHTS) != 0 && !path)
     sum += mt_cost_seconds(costs, MT_COST_BACKWARD_W, stage, microbatch);
   return sum;
 }

@@ -14,19 +14,23 @@
 
 #include <cmocka.h>
 
-enum { CASES = 80, RANKS_MOST = 9, MICROBATCHES_MOST = 20 };
+enum { CASES = 140, RANKS_MOST = 9, MICROBATCHES_MOST = 20 };
 
 typedef struct kind {
   const char *name;
   int32_t chunks;
 } kind;
 
-static const kind kinds[] = {{"zb1p", 1}, {"zb2p", 1}, {"zbv", 2}, {"vmin", 2}};
+static const kind kinds[] = {{"zb1p", 1},  {"zb2p", 1}, {"zbv", 2},      {"vmin", 2},
+                             {"vhalf", 2}, {"fold", 2}, {"dualpipev", 2}};
 
 /* What the papers' names say, in shares of a rank. */
 static double most_held(const char *name, int32_t ranks) {
   if (strcmp(name, "zb2p") == 0) return 2.0 * ranks;
   if (strcmp(name, "vmin") == 0) return ceil((ranks + 2) / 3.0);
+  if (strcmp(name, "vhalf") == 0) return floor(ranks / 2.0) + 1;
+  if (strcmp(name, "fold") == 0) return ceil(2.0 * ranks / 3.0);
+  if (strcmp(name, "dualpipev") == 0) return ranks + 0.5;
   return ranks;
 }
 

@@ -106,11 +106,8 @@ static void test_errors_name_column_and_what_is_accepted(void **state) {
       {"<(a: transpose, b: transpose), c: 1f1b>", MOTET_ERROR_PARSE, {"column 15:", "'|'", "','"}},
       {"<a: 1f1b | b: 1f1b>", MOTET_ERROR_PARSE, {"column 10:", "','", "'|'"}},
       {"<\x01\xff>", MOTET_ERROR_PARSE, {"column 2:", "\\x01", "skeleton"}},
-      {"<fold>", MOTET_ERROR_UNSUPPORTED, {"column 2:", "'fold'", "not supported yet"}},
-      {"<transpose, vhalf>", MOTET_ERROR_UNSUPPORTED, {"column 13:", "'vhalf'", "not supported yet"}},
       {"<zbv(virtual=2)>", MOTET_ERROR_PARSE, {"column 6:", "no option of zbv", "accepted: no option"}},
-      {"<vhalf>", MOTET_ERROR_UNSUPPORTED, {"'vhalf'", "not supported", "accepted: 1f1b"}},
-      {"<dualpipev>", MOTET_ERROR_UNSUPPORTED, {"'dualpipev'", "not supported", "accepted: 1f1b"}},
+      {"<fold(virtual=2)>", MOTET_ERROR_PARSE, {"column 7:", "no option of fold", "accepted: no option"}},
       {"<dedicate(ranks=2, inner=1f1b), 1f1b>", MOTET_ERROR_UNSUPPORTED, {"column 2:", "'dedicate'", "of its own"}},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

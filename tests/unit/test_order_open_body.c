@@ -31,7 +31,7 @@ static double peak_of(const motet_plan *plan, int32_t ranks) {
 /* Makespan, bubble and peak are no more than what the public generators reach; published to 5 digits. */
 static void test_golden_rows_are_met(void **state) {
   (void)state;
-  static const char *const names[] = {"zb1p", "zb2p", "zbv", "vmin"};
+  static const char *const names[] = {"zb1p", "zb2p", "zbv", "vmin", "1f1bv", "vhalf"};
   FILE *file = fopen(MOTET_TEST_DATA "/schedules/golden_sizes.csv", "r");
   assert_non_null(file);
   char line[200];
@@ -47,8 +47,13 @@ static void test_golden_rows_are_met(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) known = known || strcmp(name, names[i]) == 0;
     if (!known) continue;
     char schedule[24], unit[80];
-    snprintf(schedule, sizeof schedule, "<%s>", name);
-    snprintf(unit, sizeof unit, "f=%g, x=%g, w=%g", f, x, w);
+    /* 1F1B over the V-shaped map is `fold`; its backward is whole. */
+    bool folded = strcmp(name, "1f1bv") == 0;
+    snprintf(schedule, sizeof schedule, "<%s>", folded ? "fold" : name);
+    if (folded)
+      snprintf(unit, sizeof unit, "f=%g, b=%g", f, x + w);
+    else
+      snprintf(unit, sizeof unit, "f=%g, x=%g, w=%g", f, x, w);
     motet_plan *plan = plan_of(schedule, ranks, microbatches, unit);
     const motet_plan_result *result = motet_plan_get(plan);
     if (result->makespan > makespan + 1e-9 || peak_of(plan, ranks) > peak + 1e-9 ||
@@ -63,7 +68,7 @@ static void test_golden_rows_are_met(void **state) {
     rows++;
   }
   fclose(file);
-  assert_int_equal(rows, 18 + 18 + 18 + 16);
+  assert_int_equal(rows, 18 + 18 + 18 + 16 + 18 + 16);
 }
 
 /* ZB-H1 (arXiv 2401.10241 section 2.3): m(f + x + w) + (p - 1)(f + x - w) with the activations of 1F1B. ZB-V with f
@@ -88,6 +93,22 @@ static void test_formulas_of_the_papers(void **state) {
       if (motet_plan_get(plan)->makespan > 3.0 * m + (p - 1) / 2.0 + 1e-9)
         fail_msg("zbv p=%d m=%d: %g", p, m, motet_plan_get(plan)->makespan);
       assert_true(peak_of(plan, p) <= p);
+      motet_plan_destroy(plan);
+    }
+}
+
+/* DualPipeV's bubble as its authors state it for 2p stages on p ranks (2p / 2 - 1)(F&B + B - 3W), without overlap
+ * F&B = F
+ * + B, and its activations: 2p + 1 chunks. */
+static void test_dualpipev_is_within_its_formula(void **state) {
+  (void)state;
+  for (int32_t p = 1; p <= 9; p++)
+    for (int32_t m = 2 * p; m <= 2 * p + 5; m++) {
+      motet_plan *plan = plan_of("<dualpipev>", p, m, "f=1, x=1.2, w=0.8");
+      double published = 3.0 * m + (p - 1) * (0.5 + 2.0 * 1.0 - 3.0 * 0.4);
+      if (motet_plan_get(plan)->makespan > published + 1e-9)
+        fail_msg("p=%d m=%d: %g, published %g", p, m, motet_plan_get(plan)->makespan, published);
+      if (m > 2 * p) assert_true(peak_of(plan, p) <= p + 0.5 && peak_of(plan, p) >= p + 0.5);
       motet_plan_destroy(plan);
     }
 }
@@ -150,6 +171,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_golden_rows_are_met),
       cmocka_unit_test(test_formulas_of_the_papers),
+      cmocka_unit_test(test_dualpipev_is_within_its_formula),
       cmocka_unit_test(test_gates_decide_which_halves_there_are),
       cmocka_unit_test(test_bound_is_no_more_than_the_makespan_and_holds_for_better_orders),
   };
