@@ -1,172 +1,213 @@
-/* Numbers 11 and 13: forecasts of published GPT iterations and memory on A100 (arXiv 2205.05198), from a config, a
- * device and its links. Three coefficients are fitted on the iteration times: what products reach of the peak, how
- * wide they must be to reach half of that, and what element-wise work reaches of the memory's bandwidth; the links'
- * were fitted on measured all-reduces (docs/clusters.md). Every model is also forecast with coefficients that never
- * saw it.
+/* Numbers 11 to 13: forecasts of published GPT iterations and memory on A100, from a config, a device and its
+ * links.
+ *
+ * Fitted are what tiles of a product reach of the peak, what starting and ending a tile costs, what element-wise
+ * work reaches of the memory's bandwidth, and, on the measured plans alone, what a host takes to launch a layer.
+ * The links' were fitted on measured all-reduces (docs/forecast.md). Every model is also forecast with coefficients
+ * that never saw it, and every set of rows with those of another.
  *
  *   bench/forecast [folder of the published rows, tests/data/facts] */
-#include "cost/collective.h"
-#include "cost/device.h"
+#include "support/gpt_rows.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MAX = 16, SEQUENCE = 2048, VOCABULARY = 51200 };
 static const double GIB = 1073741824.0;
 
-typedef struct published_row {
-  char name[16];
-  int hidden, layers, heads, sequence, tensor, pipeline, chunks, devices, batch, microbatch;
-  double seconds[2]; /* full recomputation; sequence parallelism with selective recomputation */
-  mt_architecture *model;
-  double extents[MT_EXTENTS]; /* of a microbatch */
-} published_row;
+/* Mean and worst of a column of errors. */
+typedef struct errors {
+  double sum, worst;
+  int count;
+} errors;
 
-typedef struct coefficients {
-  double matmul, half_width, memory;
-} coefficients;
-
-static void stop(const char *what) {
-  fprintf(stderr, "bench: %s\n", what);
-  exit(3);
+static void add_error(errors *sum, double error) {
+  sum->sum += fabs(error);
+  sum->worst = fmax(sum->worst, fabs(error));
+  sum->count++;
 }
 
-static void build_model(mt_arena *arena, published_row *row) {
-  char config[512];
-  motet_error error;
-  snprintf(config, sizeof config,
-           "{\"model_type\": \"gpt2\", \"n_layer\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_positions\": %d, "
-           "\"vocab_size\": %d}",
-           row->layers, row->hidden, row->heads, SEQUENCE, VOCABULARY);
-  if (mt_architecture_parse(arena, config, strlen(config), row->name, &error, &row->model) != MOTET_OK)
-    stop(error.text);
-  int64_t segments[16];
-  for (int i = 0; i < 16; i++) segments[i] = SEQUENCE;
-  const mt_shape shape = {.segments = segments, .segment_count = row->microbatch < 16 ? row->microbatch : 16};
-  if (mt_architecture_measure(row->model, &shape, &error, row->extents) != MOTET_OK) stop(error.text);
+static void print_errors(const char *what, const errors *sum, double mean, double worst) {
+  double average = sum->sum / sum->count;
+  printf("%s: mean %.1f%%, worst %.1f%%", what, 100 * average, 100 * sum->worst);
+  if (mean > 0) printf("; to reach: %.1f%%%s", 100 * mean, average <= mean ? "" : " -- not reached");
+  if (worst > 0) printf("; worst %.0f%%%s", 100 * worst, sum->worst <= worst ? "" : " -- not reached");
+  printf("\n");
 }
 
-static int read_rows(mt_arena *arena, const char *folder, published_row rows[ROWS_MAX]) {
-  char path[512], line[256];
-  snprintf(path, sizeof path, "%s/korthikanti_2022_a100.csv", folder);
-  FILE *file = fopen(path, "r");
-  if (file == NULL) stop(path);
-  int count = 0;
-  while (count < ROWS_MAX && fgets(line, sizeof line, file) != NULL) {
-    published_row *row = &rows[count];
-    if (sscanf(line, "%15[^,],%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%lf,%lf", row->name, &row->hidden, &row->layers,
-               &row->heads, &row->sequence, &row->tensor, &row->pipeline, &row->chunks, &row->devices, &row->batch,
-               &row->microbatch, &row->seconds[0], &row->seconds[1]) != 13)
-      continue;
-    build_model(arena, row);
-    count++;
+static void print_coefficients(const char *what, const gpt_coefficients *c) {
+  printf("%s: products %.3f of the peak, a tile costs %.0f of depth more, memory %.2f", what, c->matmul, c->depth,
+         c->memory);
+  if (c->host_seconds > 0) printf(", a host launches a pass over a layer in %.2f ms", 1e3 * c->host_seconds);
+  printf("\n");
+}
+
+/* Coefficients that never saw the row's model; fitted once for each model. */
+static gpt_coefficients without_model(const gpt_rows *rows, const gpt_row *row, bool host) {
+  static const gpt_rows *of;
+  static char model[16];
+  static gpt_coefficients fitted;
+  if (of != rows || strcmp(model, row->model) != 0) {
+    of = rows;
+    snprintf(model, sizeof model, "%s", row->model);
+    fitted = gpt_fit(rows, model, host);
   }
-  fclose(file);
-  return count;
+  return fitted;
 }
 
-/* A forward's exchanges of one layer in its tensor-parallel group: two all-reduces, or as many bytes in all-gathers
- * and reduce-scatters with sequence parallelism. */
-static double layer_exchange(const mt_cluster *cluster, const published_row *row) {
-  mt_collective_fit fit = mt_collective_fit_usual();
-  double bytes = 2.0 * row->microbatch * row->sequence * row->hidden;
-  return 2 * mt_collective_seconds(cluster, &fit, MT_COLLECTIVE_ALL_REDUCE, row->tensor, 1, bytes);
+static void print_korthikanti(const gpt_rows *rows, const gpt_coefficients *own, const gpt_coefficients *measured) {
+  errors all = {0}, others = {0}, foreign = {0};
+  printf("\nNumber 11. Seconds an iteration, arXiv 2205.05198, table 5\n");
+  print_coefficients("fitted on these rows", own);
+  printf("\n%-6s %-28s %9s | %8s %6s | %10s %6s | %14s %6s\n", "model", "", "published", "forecast", "error",
+         "never seen", "error", "no row of them", "error");
+  for (int r = 0; r < rows->count; r++) {
+    const gpt_row *row = &rows->rows[r];
+    gpt_coefficients left_out = without_model(rows, row, false);
+    double seconds[3] = {gpt_simulated_seconds(row, own), gpt_simulated_seconds(row, &left_out),
+                         gpt_simulated_seconds(row, measured)};
+    double error[3];
+    for (int k = 0; k < 3; k++) error[k] = seconds[k] / row->seconds - 1;
+    add_error(&all, error[0]);
+    add_error(&others, error[1]);
+    add_error(&foreign, error[2]);
+    printf("%-6s %-28s %9.2f | %8.2f %5.1f%% | %10.2f %5.1f%% | %14.2f %5.1f%%\n", row->model,
+           row->selective ? "sequence parallel, selective" : "full recomputation", row->seconds, seconds[0],
+           100 * error[0], seconds[1], 100 * error[1], seconds[2], 100 * error[2]);
+  }
+  print_errors("fitted on all", &all, 0, 0);
+  print_errors("each model left out", &others, 0.036, 0.08);
+  print_errors("coefficients of the measured plans below", &foreign, 0.036, 0.08);
 }
 
-/* One microbatch's activation to the next stage, each tensor-parallel rank sending its part through its own port.
- */
-static double stage_exchange(const mt_cluster *cluster, const published_row *row) {
-  double bytes = 2.0 * row->microbatch * row->sequence * row->hidden / row->tensor;
-  const mt_link *link = &cluster->levels[cluster->level_count - 1].link;
-  return row->pipeline > 1 ? link->latency_seconds + bytes / (0.6 * link->bytes_per_second) : 0;
+static void print_correlations(const gpt_rows *rows, const double *forecast) {
+  double a[GPT_ROWS_MAX], b[GPT_ROWS_MAX];
+  printf("rank correlation, forecasts by coefficients that never saw the model:");
+  for (int r = 0; r < rows->count; r++) {
+    bool first = true;
+    int count = 0;
+    for (int s = 0; s < rows->count; s++) {
+      if (strcmp(rows->rows[s].model, rows->rows[r].model) != 0) continue;
+      if (s < r) first = false;
+      a[count] = forecast[s];
+      b[count++] = rows->rows[s].seconds;
+    }
+    if (!first) continue;
+    double correlation = gpt_rank_correlation(a, b, count);
+    printf(" %sB %.2f%s,", rows->rows[r].model, correlation, correlation > 0.9 ? "" : " -- not reached");
+  }
+  for (int s = 0; s < rows->count; s++) b[s] = rows->rows[s].seconds;
+  printf(" all rows %.2f; to reach: 0.9\n", gpt_rank_correlation(forecast, b, rows->count));
 }
 
-/* (M + (P - 1) / v) microbatches of a stage's work (arXiv 2104.04473, section 2.2), the head's on the last stage in
- * every one of them, exchanges between stages in the open, and the optimizer. */
-static double forecast(const published_row *row, const coefficients *c, bool selective) {
-  mt_cluster cluster;
-  motet_error error;
-  if (mt_cluster_preset("a100-80gb", row->devices, &error, &cluster) != MOTET_OK) stop(error.text);
-  cluster.device.matmul_efficiency = c->matmul;
-  cluster.device.matmul_half_width = c->half_width;
-  cluster.device.memory_efficiency = c->memory;
-  const mt_device_share share = {
-      .tensor_parallel = row->tensor, .sequence_parallel = selective, .stored_scores = true};
-  mt_device_seconds block, head;
-  mt_device_layer_seconds(&cluster.device, row->model, 1, row->extents, &share, &block);
-  mt_device_layer_seconds(&cluster.device, row->model, row->layers + 1, row->extents, &share, &head);
-  double exchange = layer_exchange(&cluster, row);
-  double forward = block.forward + exchange;
-  double backward = block.input_gradient + block.weight_gradient + exchange;
-  /* Sequence parallelism gathers the inputs of both column-parallel maps once more for their weights' gradients
-     (arXiv 2205.05198, section 4.2.2): half of a forward's exchanges. */
-  backward += selective ? block.attention + exchange / 2 : forward;
-  double layers = (double)row->layers / row->pipeline, microbatches = (double)row->batch / row->microbatch;
-  double stage = layers * (forward + backward) + 2 * row->chunks * stage_exchange(&cluster, row);
-  double last = head.forward + head.input_gradient + head.weight_gradient;
-  double parameters = (double)row->model->model->layers[1].parameters * row->layers / (row->tensor * row->pipeline);
-  return (microbatches + (double)(row->pipeline - 1) / row->chunks) * stage + microbatches * last +
-         mt_device_optimizer_seconds(&cluster.device, parameters);
+static void print_measured(const gpt_rows *rows, const gpt_coefficients *own, const gpt_coefficients *korthikanti) {
+  errors all = {0}, others = {0}, foreign = {0};
+  double left[GPT_ROWS_MAX];
+  int order[GPT_ROWS_MAX];
+  printf("\nNumber 12. Seconds an iteration, measured GPT plans on 64 to 512 A100\n");
+  print_coefficients("fitted on these rows", own);
+  printf("\n%-6s %4s %4s %4s %5s %9s | %8s %6s | %10s %6s | %14s %6s\n", "model", "tp", "pp", "dp", "batch",
+         "published", "forecast", "error", "never seen", "error", "no row of them", "error");
+  /* By model, so that each is fitted without once. */
+  int count = 0;
+  for (int r = 0; r < rows->count; r++) {
+    bool known = false;
+    for (int k = 0; k < count; k++) known |= order[k] == r;
+    for (int s = r; s < rows->count && !known; s++)
+      if (strcmp(rows->rows[s].model, rows->rows[r].model) == 0) order[count++] = s;
+  }
+  for (int k = 0; k < count; k++) {
+    int r = order[k];
+    const gpt_row *row = &rows->rows[r];
+    gpt_coefficients left_out = without_model(rows, row, true);
+    double seconds[3] = {gpt_simulated_seconds(row, own), gpt_simulated_seconds(row, &left_out),
+                         gpt_simulated_seconds(row, korthikanti)};
+    left[r] = seconds[1];
+    double error[3];
+    for (int c = 0; c < 3; c++) error[c] = seconds[c] / row->seconds - 1;
+    add_error(&all, error[0]);
+    add_error(&others, error[1]);
+    add_error(&foreign, error[2]);
+    printf("%5sB %4d %4d %4d %5d %9.2f | %8.2f %5.1f%% | %10.2f %5.1f%% | %14.2f %5.1f%%\n", row->model,
+           row->tensor, row->pipeline, row->data, row->microbatch, row->seconds, seconds[0], 100 * error[0],
+           seconds[1], 100 * error[1], seconds[2], 100 * error[2]);
+  }
+  print_errors("fitted on all", &all, 0, 0);
+  print_errors("each model left out", &others, 0.10, 0);
+  print_errors("coefficients of the Korthikanti rows, nothing launched", &foreign, 0.10, 0);
+  print_correlations(rows, left);
 }
 
-/* The best of a grid, by squared error over all rows but one model's. */
-static coefficients fit(const published_row *rows, int count, int without) {
-  coefficients best = {0}, c;
-  double least = INFINITY;
-  for (int m = 60; m <= 90; m++) /* beyond 0.9 no library goes on A100 */
-    for (int w = 0; w <= 600; w += 20)
-      for (int b = 30; b <= 100; b += 2) {
-        double sum = 0;
-        c = (coefficients){m / 100.0, w, b / 100.0};
-        for (int r = 0; r < count && sum < least; r++)
-          for (int s = 0; s < 2 && r != without; s++) {
-            double off = forecast(&rows[r], &c, s == 1) / rows[r].seconds[s] - 1;
-            sum += off * off;
-          }
-        if (sum >= least) continue;
-        least = sum;
-        best = c;
-      }
+/* Microbatch and chunks were not published: the fastest of those that the forecast fits into 80 GB. */
+static double fastest(const gpt_row *row, const gpt_coefficients *c, gpt_row *chosen) {
+  double best = INFINITY;
+  for (int microbatch = 1; microbatch <= 32; microbatch *= 2)
+    for (int chunks = 1; chunks <= 6; chunks++) {
+      gpt_row next = *row;
+      next.microbatch = microbatch;
+      next.chunks = chunks;
+      if (row->batch % (microbatch * row->data) != 0) continue;
+      int microbatches = row->batch / (microbatch * row->data);
+      if (chunks > 1 &&
+          (row->pipeline == 1 || microbatches % row->pipeline != 0 || row->layers % (chunks * row->pipeline) != 0))
+        continue;
+      if (gpt_memory_bytes(&next, c) > 80e9) continue;
+      double seconds = gpt_formula_seconds(&next, c);
+      if (seconds >= best) continue;
+      best = seconds;
+      *chosen = next;
+    }
   return best;
 }
 
-static void print_times(const published_row *rows, int count) {
-  static const char *const kinds[] = {"full recomputation", "sequence parallel, selective"};
-  coefficients all = fit(rows, count, -1);
-  double sum[2] = {0}, most[2] = {0};
-  printf("seconds an iteration; products reach %.2f of the peak, half of it at %.0f wide, memory %.2f\n\n",
-         all.matmul, all.half_width, all.memory);
-  printf("%-6s %-30s %9s %9s %7s %12s %7s\n", "model", "", "published", "forecast", "error", "never seen", "error");
-  for (int r = 0; r < count; r++) {
-    coefficients others = fit(rows, count, r);
-    for (int s = 0; s < 2; s++) {
-      double seconds[2] = {forecast(&rows[r], &all, s == 1), forecast(&rows[r], &others, s == 1)}, off[2];
-      for (int k = 0; k < 2; k++) {
-        off[k] = seconds[k] / rows[r].seconds[s] - 1;
-        sum[k] += fabs(off[k]);
-        most[k] = fmax(most[k], fabs(off[k]));
-      }
-      printf("%-6s %-30s %9.2f %9.2f %6.1f%% %12.2f %6.1f%%\n", rows[r].name, kinds[s], rows[r].seconds[s],
-             seconds[0], 100 * off[0], seconds[1], 100 * off[1]);
-    }
+static void print_megatron(const gpt_rows *rows, const gpt_coefficients *measured) {
+  errors all = {0};
+  printf(
+      "\nSeconds an iteration, arXiv 2104.04473, table 1. No row fitted: coefficients of the measured plans. Not\n"
+      "published are microbatch and chunks of a rank: the fastest that fit\n\n");
+  printf("%-7s %4s %4s %4s %6s %7s %9s %9s %7s\n", "model", "tp", "pp", "dp", "batch", "chunks", "published",
+         "forecast", "error");
+  for (int r = 0; r < rows->count; r++) {
+    gpt_row chosen = rows->rows[r];
+    if (isinf(fastest(&rows->rows[r], measured, &chosen))) continue;
+    double seconds = gpt_simulated_seconds(&chosen, measured), error = seconds / chosen.seconds - 1;
+    add_error(&all, error);
+    printf("%6sB %4d %4d %4d %6d %7d %9.2f %9.2f %6.1f%%\n", chosen.model, chosen.tensor, chosen.pipeline,
+           chosen.data, chosen.microbatch, chosen.chunks, chosen.seconds, seconds, 100 * error);
   }
-  for (int k = 0; k < 2; k++) {
-    double mean = sum[k] / (2 * count);
-    printf("%s: mean %.1f%%, worst %.1f%%; to reach: 3.6%%, 8%%%s\n",
-           k == 0 ? "fitted on all" : "each model left out", 100 * mean, 100 * most[k],
-           mean <= 0.036 && most[k] <= 0.08 ? "" : " -- not reached");
-  }
+  print_errors("all rows", &all, 0, 0);
 }
 
-static void print_memory(const char *folder, const published_row *rows, int count) {
+/* As the paper counts: 18 bytes for each parameter of a stage's blocks; activations of the first stage, with
+ * interleaving held for (1 + (p - 1)/(pm)) of the layers (section 4.2.3). */
+static void memory_of(const gpt_row *row, double gib[3]) {
+  const gpt_coefficients any = {.matmul = 1, .memory = 1};
+  gpt_case made;
+  int chunks = row->chunks, pipeline = row->pipeline;
+  double held = row->layers * (chunks > 1 ? 1 + (double)(pipeline - 1) / (pipeline * chunks) : 1) / GIB;
+  gpt_case_make(row, &any, &made);
+  const mt_span block = {.layer_begin = 1, .layer_end = 2, .first_trainable = 1, .sends_gradient = true};
+  mt_state_forecast state;
+  mt_forecast_state(&made.forecast, &block, 0, &state);
+  gib[0] = (double)state.static_bytes * row->layers / pipeline / GIB;
+  mt_layer_forecast layer;
+  made.parallel.sequence_parallel = false;
+  made.savings[1] = MT_SAVING_ALL;
+  mt_forecast_layer(&made.forecast, 1, made.extents, &layer);
+  gib[1] = held * (double)layer.saved_bytes;
+  made.parallel.sequence_parallel = true;
+  made.savings[1] = MT_SAVING_SELECTIVE;
+  mt_forecast_layer(&made.forecast, 1, made.extents, &layer);
+  gib[2] = held * (double)layer.saved_bytes;
+}
+
+static void print_memory(const char *folder, const gpt_rows *rows) {
   char path[512], line[256];
   double most = 0;
   snprintf(path, sizeof path, "%s/korthikanti_2022_memory_a100.csv", folder);
   FILE *file = fopen(path, "r");
-  if (file == NULL) stop(path);
-  printf("\nGiB of a device of the first stage: published, forecast; nothing fitted\n\n");
+  if (file == NULL) gpt_stop(path);
+  printf("\nNumber 13. GiB of a device of the first stage: published, forecast; nothing fitted\n\n");
   printf("%-6s %18s %18s %22s\n", "model", "18 B a parameter", "all activations", "sequence p., selective");
   while (fgets(line, sizeof line, file) != NULL) {
     char name[16];
@@ -176,17 +217,9 @@ static void print_memory(const char *folder, const published_row *rows, int coun
                &given[1], &given[2]) != 8)
       continue;
     int r = 0;
-    while (r < count && strcmp(rows[r].name, name) != 0) r++;
-    if (r == count) continue;
-    mt_layer_cost cost;
-    mt_architecture_cost(rows[r].model, 1, rows[r].extents, 1, &cost);
-    double held = rows[r].layers * (chunks > 1 ? 1 + (double)(pipeline - 1) / (pipeline * chunks) : 1) / GIB;
-    double scores = 5.0 * rows[r].heads * SEQUENCE * SEQUENCE * microbatch / tensor;
-    ours[0] =
-        18.0 * (double)rows[r].model->model->layers[1].parameters * rows[r].layers / (tensor * pipeline) / GIB;
-    ours[1] =
-        held * ((double)mt_architecture_share(cost.saved_bytes, cost.saved_row_bytes, tensor, false) + scores);
-    ours[2] = held * (double)mt_architecture_share(cost.saved_bytes, cost.saved_row_bytes, tensor, true);
+    while (r < rows->count && strcmp(rows->rows[r].model, name) != 0) r++;
+    if (r == rows->count) continue;
+    memory_of(&rows->rows[r], ours);
     printf("%-6s %9.2f %8.2f %9.2f %8.2f %13.2f %8.2f\n", name, given[0], ours[0], given[1], ours[1], given[2],
            ours[2]);
     for (int k = 0; k < 3; k++) most = fmax(most, fabs(ours[k] / given[k] - 1));
@@ -197,12 +230,18 @@ static void print_memory(const char *folder, const published_row *rows, int coun
 
 int main(int count, char **arguments) {
   const char *folder = count > 1 ? arguments[1] : "tests/data/facts";
-  published_row rows[ROWS_MAX] = {0};
+  static gpt_rows korthikanti, measured, megatron;
   mt_arena *arena = mt_arena_create();
-  if (arena == NULL) stop("out of memory");
-  int row_count = read_rows(arena, folder, rows);
-  print_times(rows, row_count);
-  print_memory(folder, rows, row_count);
+  if (arena == NULL) gpt_stop("out of memory");
+  gpt_read_korthikanti(arena, folder, &korthikanti);
+  gpt_read_measured(arena, folder, &measured);
+  gpt_read_megatron(arena, folder, &megatron);
+  gpt_coefficients of_korthikanti = gpt_fit(&korthikanti, NULL, false),
+                   of_measured = gpt_fit(&measured, NULL, true);
+  print_korthikanti(&korthikanti, &of_korthikanti, &of_measured);
+  print_measured(&measured, &of_measured, &of_korthikanti);
+  print_megatron(&megatron, &of_measured);
+  print_memory(folder, &korthikanti);
   mt_arena_destroy(arena);
   return 0;
 }

@@ -6,7 +6,13 @@
 /* Efficiencies at large sizes where nothing was measured: matrix products 0.8 and memory 0.8 of the peak; attention
  * 0.6 (arXiv 2307.08691, figures 4 and 5: up to 0.73 forward and 0.63 backward on A100). */
 #define USUAL_EFFICIENCY                                                                                           \
-  .matmul_efficiency = 0.8, .attention_efficiency = 0.6, .memory_efficiency = 0.8, .matmul_half_width = 64
+  .matmul_efficiency = 0.8, .attention_efficiency = 0.6, .memory_efficiency = 0.8, .matmul_half_width = 64,        \
+  .matmul_depth = 430
+
+/* Fitted on measured GPT plans (docs/forecast.md); attention without fusion is made of products. */
+#define FITTED_A100                                                                                                \
+  .matmul_efficiency = 0.85, .attention_efficiency = 0.6, .memory_efficiency = 0.93, .matmul_half_width = 64,      \
+  .matmul_depth = 430, .layer_host_seconds = 0.97e-3
 
 static const mt_cluster presets[] = {
     {.name = "a100-40gb",
@@ -17,7 +23,8 @@ static const mt_cluster presets[] = {
                 .memory_bytes = 40e9,
                 .memory_bytes_per_second = 1555e9,
                 .host_bytes_per_second = 32e9,
-                USUAL_EFFICIENCY},
+                .compute_units = 108,
+                FITTED_A100},
      .levels = {{"node", 8, {3e-6, 300e9}}, {"cluster", 0, {5e-6, 25e9}}},
      .level_count = 2},
     {.name = "a100-80gb",
@@ -28,7 +35,8 @@ static const mt_cluster presets[] = {
                 .memory_bytes = 80e9,
                 .memory_bytes_per_second = 2039e9,
                 .host_bytes_per_second = 32e9,
-                USUAL_EFFICIENCY},
+                .compute_units = 108,
+                FITTED_A100},
      .levels = {{"node", 8, {3e-6, 300e9}}, {"cluster", 0, {5e-6, 25e9}}},
      .level_count = 2},
     {.name = "h100",
@@ -39,6 +47,7 @@ static const mt_cluster presets[] = {
                 .memory_bytes = 80e9,
                 .memory_bytes_per_second = 3350e9,
                 .host_bytes_per_second = 64e9,
+                .compute_units = 132,
                 USUAL_EFFICIENCY},
      .levels = {{"node", 8, {3e-6, 450e9}}, {"cluster", 0, {5e-6, 50e9}}},
      .level_count = 2},
@@ -50,6 +59,7 @@ static const mt_cluster presets[] = {
                 .memory_bytes = 80e9,
                 .memory_bytes_per_second = 3350e9,
                 .host_bytes_per_second = 64e9,
+                .compute_units = 132,
                 USUAL_EFFICIENCY},
      .levels = {{"node", 8, {3e-6, 200e9}}, {"cluster", 0, {5e-6, 50e9}}},
      .level_count = 2},
@@ -61,6 +71,7 @@ static const mt_cluster presets[] = {
                 .memory_bytes = 141e9,
                 .memory_bytes_per_second = 4800e9,
                 .host_bytes_per_second = 64e9,
+                .compute_units = 132,
                 USUAL_EFFICIENCY},
      .levels = {{"node", 8, {3e-6, 450e9}}, {"cluster", 0, {5e-6, 50e9}}},
      .level_count = 2},
@@ -70,6 +81,7 @@ static const mt_cluster presets[] = {
                 .float16_flops = 353.9e12,
                 .memory_bytes = 64e9,
                 .memory_bytes_per_second = 1600e9,
+                .compute_units = 24,
                 USUAL_EFFICIENCY},
      .levels = {{"node", 8, {3e-6, 196e9}}, {"cluster", 0, {5e-6, 25e9}}},
      .level_count = 2},
@@ -79,6 +91,7 @@ static const mt_cluster presets[] = {
                 .float16_flops = 376e12,
                 .memory_bytes = 64e9,
                 .memory_bytes_per_second = 1600e9,
+                .compute_units = 24,
                 USUAL_EFFICIENCY},
      .levels = {{"package", 2, {1e-6, 270e9}},
                 {"server", 16, {2e-6, 196e9}},

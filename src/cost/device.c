@@ -1,21 +1,29 @@
 #include "cost/device.h"
 
+#include "cost/product.h"
+
+#include <math.h>
+
 enum { ADAM_BYTES = 38 };
 
-/* Scaling and masking, softmax, dropout: scores are read and written three times, and a mask of one byte written
- * (arXiv 2205.05198, section 4.1: the tensors that attention keeps). */
-enum { SCORE_BYTES = 13 };
+/* Scores that are stored: softmax reads and writes two bytes, dropout the same and a mask of one; backward dropout
+ * reads a gradient and the mask and writes, softmax reads a gradient and its result and writes. What products move
+ * of them is theirs. */
+enum { SCORE_BYTES = 9, SCORE_BACKWARD_BYTES = 11 };
 
-static double smallest(double a, double b, double c) {
-  double least = a < b ? a : b;
-  return least < c ? least : c;
+static double moved_seconds(const mt_device *device, double bytes) {
+  return bytes / (device->memory_bytes_per_second * device->memory_efficiency);
 }
 
-static double product_seconds(const mt_device *device, const mt_product *product, const double *extents,
-                              const mt_device_share *share) {
+/* Of a linear map: forward, gradient of its input, gradient of its weight. */
+typedef struct map_seconds {
+  double forward, input, weight;
+} map_seconds;
+
+static map_seconds map_on_device(const mt_device *device, const mt_product *product, const double *extents,
+                                 const mt_device_share *share) {
   double rows = extents[product->rows], in = (double)product->in, out = (double)product->out;
   double copies = (double)product->copies;
-  if (rows <= 0) return 0;
   if (product->rows == MT_ROWS_ROUTED && share->expert_parallel > 1) {
     rows *= (share->worst_routing > 0 ? share->worst_routing : 1) / share->tensor_parallel;
     copies = copies > share->expert_parallel ? copies / share->expert_parallel : 1;
@@ -24,58 +32,108 @@ static double product_seconds(const mt_device *device, const mt_product *product
   } else {
     out /= share->tensor_parallel;
   }
-  double width = smallest(rows / copies, in, out);
-  double efficiency = device->matmul_efficiency * width / (width + device->matmul_half_width);
-  return 2 * rows * in * out / (device->bfloat16_flops * efficiency);
+  rows /= copies;
+  return (map_seconds){.forward = mt_product_seconds(device, &(mt_product_shape){rows, out, in, copies}),
+                       .input = mt_product_seconds(device, &(mt_product_shape){rows, in, out, copies}),
+                       .weight = mt_product_seconds(device, &(mt_product_shape){in, out, rows, copies})};
 }
 
-static double moved_seconds(const mt_device *device, double bytes) {
-  return bytes / (device->memory_bytes_per_second * device->memory_efficiency);
+/* Maps that follow each other from the same rows and width are one product: queries, keys and values, a gate and its
+ * other half. Returns the next product behind them. */
+static int32_t joined_maps(const mt_layer_design *design, int32_t first, mt_product *joined) {
+  int32_t next = first + 1;
+  *joined = design->products[first];
+  for (; next < design->product_count; next++) {
+    const mt_product *product = &design->products[next];
+    if (product->rows != joined->rows || product->in != joined->in || product->copies != joined->copies ||
+        product->split_input || joined->split_input)
+      break;
+    joined->out += product->out;
+  }
+  return next;
 }
 
-/* Of a forward: operations of attention, and seconds of its scores where they are stored. */
-typedef struct attention_work {
-  double forward_flops, input_flops, score_seconds;
-} attention_work;
+typedef struct attention_seconds {
+  double forward, input;
+} attention_seconds;
 
-static attention_work attention_of(const mt_device *device, const mt_layer_design *design, const double *extents,
-                                   const mt_device_share *share) {
-  attention_work work = {0};
+/* Scores and weighted values as two batches of products, and their gradients twice as many, over the full square: a
+ * causal mask saves nothing. The square's side is a row's, on the average of all rows. */
+static attention_seconds stored_attention(const mt_device *device, const mt_rates *rates, double square,
+                                          double rows, int32_t parts) {
+  double side = square / rows, heads = rates->heads / parts;
+  double width = rates->forward_flops / (4 * rates->heads); /* mean of a head's keys and values */
+  const mt_product_shape scores = {side, side, width, heads * rows / side};
+  const mt_product_shape values = {side, width, side, heads * rows / side};
+  double both = mt_product_seconds(device, &scores) + mt_product_seconds(device, &values);
+  double bytes = square * heads;
+  return (attention_seconds){.forward = both + moved_seconds(device, SCORE_BYTES * bytes),
+                             .input = 2 * both + moved_seconds(device, SCORE_BACKWARD_BYTES * bytes)};
+}
+
+static double attention_rows(const mt_layer_design *design, const double *extents) {
+  for (int32_t p = 0; p < design->product_count; p++)
+    if (design->products[p].rows != MT_ROWS_ROUTED && extents[design->products[p].rows] > 0)
+      return extents[design->products[p].rows];
+  return 1;
+}
+
+static attention_seconds attention_on_device(const mt_device *device, const mt_layer_design *design,
+                                             const double *extents, const mt_device_share *share) {
+  attention_seconds sum = {0};
+  double rows = attention_rows(design, extents);
+  double rate = device->bfloat16_flops * device->attention_efficiency;
   for (int e = MT_AREA_TEXT; e < MT_EXTENTS; e++) {
     const mt_rates *rates = &design->rates[e];
-    double area = extents[e] / share->tensor_parallel;
-    /* Without fusion a causal mask saves nothing, and the backward finds the scores stored. */
-    double full = share->stored_scores && e == MT_AREA_TEXT ? 2 : 1;
-    work.forward_flops += full * area * rates->forward_flops;
-    work.input_flops += full * area * (share->stored_scores ? 2 * rates->forward_flops : rates->input_flops);
-    if (share->stored_scores) work.score_seconds += moved_seconds(device, full * area * rates->heads * SCORE_BYTES);
+    if (extents[e] <= 0 || rates->heads <= 0) continue;
+    if (share->stored_scores) {
+      double square = (e == MT_AREA_TEXT ? 2 : 1) * extents[e];
+      attention_seconds stored = stored_attention(device, rates, square, rows, share->tensor_parallel);
+      sum.forward += stored.forward;
+      sum.input += stored.input;
+    } else {
+      sum.forward += extents[e] * rates->forward_flops / share->tensor_parallel / rate;
+      sum.input += extents[e] * rates->input_flops / share->tensor_parallel / rate;
+    }
   }
-  return work;
+  return sum;
+}
+
+static double element_wise(const mt_device *device, const mt_layer_design *design, const double *extents,
+                           const mt_device_share *share) {
+  double moved = 0;
+  for (int e = 0; e < MT_AREA_TEXT; e++) {
+    const mt_rates *rates = &design->rates[e];
+    double row = extents[e] * rates->moved_row_bytes;
+    moved += (extents[e] * rates->moved_bytes - row) / share->tensor_parallel +
+             (share->sequence_parallel ? row / share->tensor_parallel : row);
+  }
+  return moved_seconds(device, moved);
 }
 
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
                              const double extents[MT_EXTENTS], const mt_device_share *share,
                              mt_device_seconds *seconds) {
   const mt_layer_design *design = &architecture->designs[architecture->model->layers[layer].kind];
-  int32_t parts = share->tensor_parallel;
-  double products = 0, moved = 0;
-  for (int32_t p = 0; p < design->product_count; p++)
-    products += product_seconds(device, &design->products[p], extents, share);
-  for (int e = 0; e < MT_AREA_TEXT; e++) {
-    const mt_rates *rates = &design->rates[e];
-    double row = extents[e] * rates->moved_row_bytes;
-    moved += (extents[e] * rates->moved_bytes - row) / parts + (share->sequence_parallel ? row / parts : row);
+  map_seconds maps = {0};
+  for (int32_t p = 0; p < design->product_count;) {
+    mt_product joined;
+    p = joined_maps(design, p, &joined);
+    map_seconds one = map_on_device(device, &joined, extents, share);
+    maps.forward += one.forward;
+    maps.input += one.input;
+    maps.weight += one.weight;
   }
-  attention_work work = attention_of(device, design, extents, share);
-  double rate =
-      device->bfloat16_flops * (share->stored_scores ? device->matmul_efficiency : device->attention_efficiency);
-  double element_wise = moved_seconds(device, moved);
-  seconds->attention = work.forward_flops / rate + work.score_seconds;
-  seconds->forward = products + seconds->attention + element_wise;
+  attention_seconds attention = attention_on_device(device, design, extents, share);
+  double rest = element_wise(device, design, extents, share);
+  /* A device waits for what its host has not launched yet. Layers without data launch nothing. */
+  double host = maps.forward > 0 ? device->layer_host_seconds : 0;
+  seconds->attention = attention.forward;
+  seconds->forward = fmax(maps.forward + attention.forward + rest, host);
   /* A backward of element-wise work reads what was kept and the gradient, and writes a gradient: half as much
    * again. */
-  seconds->input_gradient = products + work.input_flops / rate + 1.5 * (element_wise + work.score_seconds);
-  seconds->weight_gradient = products;
+  seconds->input_gradient = fmax(maps.input + attention.input + 1.5 * rest, host);
+  seconds->weight_gradient = fmax(maps.weight, host);
 }
 
 double mt_device_optimizer_seconds(const mt_device *device, double parameters) {

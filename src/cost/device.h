@@ -1,6 +1,7 @@
 /** @file
- * Times of layers on a device that nobody has measured yet: products at an efficiency that their shape decides,
- * attention at its own, element-wise work by the bytes it moves.
+ * Times of layers on a device that nobody has measured yet: products by their shapes (product.h), attention at an
+ * efficiency of its own or, with stored scores, as products, element-wise work by the bytes it moves, and no pass
+ * over a layer faster than a host launches it.
  */
 #ifndef MT_COST_DEVICE_H
 #define MT_COST_DEVICE_H

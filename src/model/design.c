@@ -115,4 +115,6 @@ void mt_design_output(mt_layer_design *design, mt_extent rows, int64_t width) {
 
 void mt_design_loss(mt_layer_design *design, mt_extent rows, int64_t vocabulary) {
   keep(&design->rates[rows], LOGIT_BYTES * (double)vocabulary, false);
+  /* Read, widened to 32 bits, and read once more for the sum of exponentials. */
+  move(&design->rates[rows], (VALUE_BYTES + 2 * LOGIT_BYTES) * (double)vocabulary, false);
 }

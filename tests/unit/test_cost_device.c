@@ -1,6 +1,7 @@
 /* Collectives against measured ones; layers on a device against closed forms. */
 #include "cost/collective.h"
 #include "cost/device.h"
+#include "cost/product.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -107,12 +108,14 @@ static void test_layers_on_a_device(void **state) {
   device.matmul_half_width = 512; /* the smallest side of every product of this block */
   mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &narrow);
   assert_true(fabs((narrow.forward - narrow.attention) / (one.forward - one.attention) - 2) < 1e-12);
-  /* Scores in memory: the square, 8 heads, 13 bytes. */
+  device.matmul_half_width = 0;
+  /* Scores in memory: the square, 8 heads, softmax and dropout 9 bytes. */
   device.memory_bytes_per_second = 1e12;
   mt_device_layer_seconds(&device, model, 1, extents,
                           &(mt_device_share){.tensor_parallel = 1, .stored_scores = true}, &stored);
   double square = 1024.0 * 1025;
-  assert_true(fabs(stored.attention - (2 * cost.attention_flops + 13 * 8 * square) / 1e12) < 1e-15);
+  assert_true(fabs(stored.attention - (2 * cost.attention_flops + 9 * 8 * square) / 1e12) < 1e-15);
+  device.matmul_half_width = 512;
   /* Two norms (4 bytes a value moved), two residual sums (6), GELU of four times the width (4). */
   mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &one);
   assert_true(fabs(one.forward - narrow.forward - (2 * 4 + 2 * 6 + 4 * 4) * 512 * 1024.0 / 1e12) < 1e-15);
@@ -124,11 +127,43 @@ static void test_layers_on_a_device(void **state) {
   mt_arena_destroy(arena);
 }
 
+static double seconds_of(const mt_device *device, double rows, double columns, double depth, double copies) {
+  return mt_product_seconds(device, &(mt_product_shape){rows, columns, depth, copies});
+}
+
+/* Ten units of 1e11 operations a second, tiles that cost no more than their work: whole waves alone are left. */
+static void test_products_in_waves(void **state) {
+  (void)state;
+  mt_device device = {.bfloat16_flops = 1e12,
+                      .memory_bytes_per_second = INFINITY,
+                      .matmul_efficiency = 1,
+                      .memory_efficiency = 1,
+                      .compute_units = 10};
+  double whole = 2.0 * 128 * 256 * 1024 / 1e11; /* one wave of the largest tiles */
+  assert_true(fabs(seconds_of(&device, 128 * 5, 256 * 2, 1024, 1) / whole - 1) < 1e-12);
+  assert_true(fabs(seconds_of(&device, 128, 256, 1024, 10) / whole - 1) < 1e-12);
+  /* One tile more than a wave: more than half of a wave more, whatever the tile; never two whole waves, for smaller
+     tiles share the rest. */
+  double more = seconds_of(&device, 128, 256, 1024, 11);
+  assert_true(more > 1.1 * whole && more < 2 * whole);
+  /* A row is a tile: no faster than the smallest one. */
+  assert_true(seconds_of(&device, 1, 64, 1024, 1) == seconds_of(&device, 64, 64, 1024, 1));
+  /* As much depth again for starting and ending a tile. */
+  device.matmul_depth = 1024;
+  assert_true(fabs(seconds_of(&device, 128 * 5, 256 * 2, 1024, 1) / whole - 2) < 1e-12);
+  /* Slow memory: the three matrices' bytes. */
+  device.memory_bytes_per_second = 1e6;
+  assert_true(fabs(seconds_of(&device, 100, 200, 300, 2) / (2 * 2 * (100 * 300 + 300 * 200 + 100 * 200) / 1e6) -
+                   1) < 1e-12);
+  assert_true(seconds_of(&device, 0, 200, 300, 2) == 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_reduce_equals_measurements),
       cmocka_unit_test(test_collectives_follow_their_groups),
       cmocka_unit_test(test_layers_on_a_device),
+      cmocka_unit_test(test_products_in_waves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
