@@ -42,7 +42,10 @@ int mt_job_plan(const char *path, int override_count, char *const *overrides, co
   mt_arena *arena = mt_arena_create();
   motet_status status = arena != NULL ? mt_job_read(path, override_count, overrides, &error, &job)
                                       : mt_error_memory(&error, sizeof(void *), "a plan");
-  if (status == MOTET_OK) status = mt_setup_open(job, &error, &setup);
+  mt_job view = {0}; /* the first phase's, where there are several */
+  int64_t begin, end;
+  if (status == MOTET_OK) mt_job_phase_at(job, 0, &view, &begin, &end);
+  if (status == MOTET_OK) status = mt_setup_open(&view, &error, &setup);
   if (status == MOTET_OK) status = mt_setup_plan(&setup, arena, &error, &plan);
   int code = status == MOTET_OK ? present(&plan, options) : mt_cli_fail(&error, options->json);
   mt_plan_free(&plan);

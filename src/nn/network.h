@@ -102,8 +102,20 @@ motet_status mt_network_backward_inputs(mt_network *network, int32_t layer_begin
 motet_status mt_network_backward_weights(mt_network *network, const mt_batch *batch, const mt_deferred *deferred,
                                          motet_error *error);
 
+enum { MT_NETWORK_MODULES = 3 }; /* vision, projector, language model */
+
+/** The module of a layer. */
+int32_t mt_network_module(const mt_internvl *config, int32_t layer);
+
+/** What is a module's own in an optimizer step. */
+typedef struct mt_adamw_module {
+  double learning_rate;
+  int64_t first_step; /* optimizer steps done when its moments began; they are corrected for the steps since */
+} mt_adamw_module;
+
 typedef struct mt_adamw {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
+  const mt_adamw_module *modules; /* [MT_NETWORK_MODULES]; NULL: all have `learning_rate`, from step 0 */
 } mt_adamw;
 
 /** One AdamW step over the trainable parameters with `gradient_scale` applied first (clipping). @p step counts

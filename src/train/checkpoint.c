@@ -4,6 +4,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "tensor/safetensors.h"
+#include "train/job.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -111,8 +112,16 @@ static motet_status write_state(const mt_checkpoint_state *state, const char *di
   mt_text text = {0};
   mt_text_append(&text,
                  "{\"format\": \"motet-checkpoint-1\", \"step\": %" PRId64 ", \"seed\": %" PRId64
-                 ", \"global_batch\": %" PRId64 ", \"rows\": %" PRId64 ", \"data_digest\": \"%s\"}\n",
+                 ", \"global_batch\": %" PRId64 ", \"rows\": %" PRId64
+                 ", \"data_digest\": \"%s\", \"moments_from\": {",
                  state->step, state->seed, state->global_batch, state->rows, digest);
+  const char *between = "";
+  for (int j = 0; j < MT_NETWORK_MODULES; j++) {
+    if (state->moments_from[j] < 0) continue;
+    mt_text_append(&text, "%s\"%s\": %" PRId64, between, mt_job_modules[j], state->moments_from[j]);
+    between = ", ";
+  }
+  mt_text_append(&text, "}}\n");
   status = text.failed ? mt_error_memory(error, text.length, "the trainer's state")
                        : mt_file_write(path, text.data, text.length, error);
   mt_text_free(&text);
@@ -211,6 +220,13 @@ motet_status mt_checkpoint_read_state(const char *directory, motet_error *error,
   if (status == MOTET_OK) status = read_whole_number(root, path, "rows", error, &state->rows);
   const char *digest = json_string_value(json_object_get(root, "data_digest"));
   if (digest != NULL) state->data_digest = strtoull(digest, NULL, 16);
+  /* A checkpoint that does not say so has moments of all that trained, from the first step. */
+  const json_t *moments = json_object_get(root, "moments_from");
+  for (int j = 0; j < MT_NETWORK_MODULES; j++) {
+    const json_t *from = json_object_get(moments, mt_job_modules[j]);
+    bool good = json_is_integer(from) && json_integer_value(from) >= 0 && json_integer_value(from) <= state->step;
+    state->moments_from[j] = moments == NULL ? 0 : good ? json_integer_value(from) : -1;
+  }
   json_decref(root);
   return status;
 }
@@ -254,7 +270,10 @@ motet_status mt_checkpoint_find(const char *output_dir, mt_arena *arena, motet_e
   return status;
 }
 
-motet_status mt_checkpoint_load(mt_network *network, const char *path, motet_error *error) {
+motet_status mt_checkpoint_load(mt_network *network, const mt_internvl *config, const mt_checkpoint_state *state,
+                                const char *path, motet_error *error) {
+  bool modules[MT_NETWORK_MODULES];
+  for (int j = 0; j < MT_NETWORK_MODULES; j++) modules[j] = state->moments_from[j] >= 0;
   motet_status status = mt_weights_load(network, path, error);
-  return status == MOTET_OK ? mt_moments_load(network, path, error) : status;
+  return status == MOTET_OK ? mt_moments_load(network, config, modules, path, error) : status;
 }

@@ -15,6 +15,7 @@ typedef struct mt_checkpoint_state {
   int64_t step; /* optimizer steps done, and so the position in the data */
   int64_t seed, global_batch, rows;
   uint64_t data_digest;
+  int64_t moments_from[MT_NETWORK_MODULES]; /* steps done when a module's moments began; -1: it has none */
 } mt_checkpoint_state;
 
 typedef struct mt_checkpoint_writer {
@@ -39,7 +40,9 @@ motet_status mt_checkpoint_find(const char *output_dir, mt_arena *arena, motet_e
 
 motet_status mt_checkpoint_read_state(const char *path, motet_error *error, mt_checkpoint_state *state);
 
-/** Weights and moments of what the network holds. */
-motet_status mt_checkpoint_load(mt_network *network, const char *path, motet_error *error);
+/** Weights of what the network holds, and the moments of what trains, as far as @p state says that there are any.
+ */
+motet_status mt_checkpoint_load(mt_network *network, const mt_internvl *config, const mt_checkpoint_state *state,
+                                const char *path, motet_error *error);
 
 #endif

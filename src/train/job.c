@@ -1,6 +1,6 @@
 #include "train/job.h"
 
-#include "train/job_keys.h"
+#include "train/job_phases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +178,9 @@ static motet_status check_together(const reader *state, motet_error *error) {
     return wrong(state, "train.global_batch", error,
                  "train.global_batch must be at least parallel.data times train.microbatches: every microbatch "
                  "needs a sample");
-  return MOTET_OK;
+  motet_status status = mt_job_phases_check(job, error);
+  if (status != MOTET_OK && error != NULL) mt_error_place(error, state->file, 0);
+  return status;
 }
 
 static motet_status read_all(reader *state, const char *yaml, size_t bytes, int override_count,

@@ -34,12 +34,24 @@ typedef enum mt_job_init { MT_JOB_INIT_PRETRAINED, MT_JOB_INIT_RANDOM } mt_job_i
 typedef enum mt_job_deterministic { MT_JOB_DETERMINISTIC_RUN, MT_JOB_DETERMINISTIC_EXACT } mt_job_deterministic;
 typedef enum mt_job_decay { MT_JOB_DECAY_NONE, MT_JOB_DECAY_LINEAR, MT_JOB_DECAY_COSINE } mt_job_decay;
 
+enum { MT_JOB_MODULES = 3 };
+extern const char *const mt_job_modules[MT_JOB_MODULES]; /* vision, projector, llm */
+
+/** Learning rates: of each module, and of those that have none of their own; NAN: not given. */
+typedef struct mt_job_rates {
+  double standard, modules[MT_JOB_MODULES];
+} mt_job_rates;
+
+typedef struct mt_job_phase mt_job_phase;
+
 /** A job as it takes effect. Texts that were not given are NULL. */
 typedef struct mt_job {
   const char *model;  /* directory of weights in the HuggingFace layout */
   const char *config; /* a config.json instead, for random weights */
   int64_t init;       /* mt_job_init */
   mt_job_texts trainable;
+  int32_t phase_count;
+  mt_job_phase *phases; /* see mt_job_phase_at() */
   const char *schedule;
   const char *profile;
   int64_t deterministic; /* mt_job_deterministic */
@@ -54,7 +66,8 @@ typedef struct mt_job {
   } parallel;
   struct {
     int64_t steps, microbatches, global_batch, warmup_steps, seed;
-    double learning_rate, weight_decay, epsilon, clip_norm;
+    mt_job_rates learning_rate;
+    double weight_decay, epsilon, clip_norm;
     int64_t decay; /* mt_job_decay */
     mt_job_numbers betas;
     int64_t dtype;       /* 0: float32 */
@@ -79,6 +92,17 @@ motet_status mt_job_parse(const char *yaml, size_t bytes, const char *name, int 
                           char *const *overrides, motet_error *error, mt_job **job);
 
 void mt_job_destroy(mt_job *job);
+
+/**
+ * The phase of step @p step (from 0): the job as it is in it, without phases, and the steps [begin, end) that it
+ * has. A job without phases is one phase. @p view shares the job's memory.
+ * @return its number, from 0
+ */
+int32_t mt_job_phase_at(const mt_job *job, int64_t step, mt_job *view, int64_t *begin, int64_t *end);
+
+/** The largest learning rate of a module (index in mt_job_modules), and whether it trains. */
+double mt_job_rate(const mt_job *job, int32_t module);
+bool mt_job_trains(const mt_job *job, int32_t module);
 
 /** The job as YAML, every key that has a value: reading it gives the same job. */
 void mt_job_print(const mt_job *job, mt_text *text);

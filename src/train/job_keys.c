@@ -1,5 +1,7 @@
 #include "train/job_keys.h"
 
+#include "train/job_phases.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -21,8 +23,10 @@ const mt_job_key mt_job_keys[] = {
     TEXT("model", model, false, NULL, "directory of a model in the HuggingFace layout"),
     TEXT("config", config, false, NULL, "a config.json instead of a model, for random weights"),
     CHOICE("init", init, "pretrained|random", NULL, "where the weights come from"),
-    {"trainable", MT_JOB_TEXTS, AT(trainable), 0, 64, NULL, "[vision, projector, llm]", false,
+    {"trainable", MT_JOB_TEXTS, AT(trainable), 0, 64, "vision|projector|llm", "all", false,
      "modules that are trained; the others are frozen"},
+    {"phases", MT_JOB_PHASES, AT(phase_count), 0, 0, NULL, NULL, false,
+     "parts of the run with other trainable modules, learning rates or schedules"},
     TEXT("schedule", schedule, false, "<vision+projector: transpose, llm: 1f1b>", "schedule of the step"),
     TEXT("profile", profile, false, NULL, "measured costs from `motet profile`; without it: from FLOPs"),
     CHOICE("deterministic", deterministic, "run|exact", "run",
@@ -49,7 +53,8 @@ const mt_job_key mt_job_keys[] = {
     INTEGER("train.global_batch", train.global_batch, 1, 1e9, NULL,
             "samples of a step over all pipelines; without "
             "it: one a microbatch"),
-    NUMBER("train.learning_rate", train.learning_rate, 0, 1e3, "1e-4", "largest learning rate"),
+    {"train.learning_rate", MT_JOB_RATES, AT(train.learning_rate), 0, 1e3, NULL, "1e-4", false,
+     "largest learning rate, or one for each module"},
     INTEGER("train.warmup_steps", train.warmup_steps, 0, 1e12, "0", "steps of linear rise"),
     CHOICE("train.decay", train.decay, "none|linear|cosine", "none", "fall to zero after the rise"),
     NUMBER("train.weight_decay", train.weight_decay, 0, 10, "0", "AdamW's decoupled decay, of matrices"),
@@ -124,10 +129,13 @@ const char *mt_job_key_nearest(const char *name) {
 }
 
 static const char *accepted(const mt_job_key *key, char text[160]) {
-  static const char *const names[MT_JOB_KINDS] = {"a text",           "a whole number",  "a number",
-                                                  "one of",           "a list of texts", "a list of whole numbers",
-                                                  "a list of numbers"};
-  if (key->kind == MT_JOB_CHOICE)
+  static const char *const names[MT_JOB_KINDS] = {
+      "a text",          "a whole number",          "a number",          "one of",
+      "a list of texts", "a list of whole numbers", "a list of numbers", "a number",
+      "a list of phases"};
+  if (key->kind == MT_JOB_PHASES)
+    snprintf(text, 160, "%s", names[key->kind]);
+  else if (key->kind == MT_JOB_CHOICE)
     snprintf(text, 160, "one of %s", key->choices);
   else if (key->kind == MT_JOB_TEXT || key->kind == MT_JOB_TEXTS)
     snprintf(text, 160, "%s", names[key->kind]);
@@ -197,6 +205,32 @@ static motet_status read_scalar(const mt_job_key *key, const char *text, motet_e
   return good ? MOTET_OK : refuse(key, quoted, error);
 }
 
+motet_status mt_job_key_number(const mt_job_key *key, yaml_document_t *document, const yaml_node_t *node,
+                               motet_error *error, double *value) {
+  (void)document;
+  if (node == NULL || node->type != YAML_SCALAR_NODE) return refuse(key, "a list or mapping", error);
+  const char *text = (const char *)node->data.scalar.value;
+  char quoted[96];
+  snprintf(quoted, sizeof quoted, "'%.80s'", text);
+  bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  if (!plain) return refuse(key, "a quoted text", error);
+  if (*text == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0)
+    return refuse(key, "left without a value", error);
+  return read_number(text, key->least, key->most, value) ? MOTET_OK : refuse(key, quoted, error);
+}
+
+/** Every one of the key's choices. */
+static motet_status take_all(const mt_job_key *key, motet_error *error, mt_job *job) {
+  const char **texts = MT_ARENA_NEW(job->arena, const char *, strlen(key->choices));
+  char *copy = mt_arena_text(job->arena, key->choices), *rest = NULL;
+  int32_t count = 0;
+  if (texts == NULL || copy == NULL) return mt_error_memory(error, strlen(key->choices), "the job");
+  for (char *word = strtok_r(copy, "|", &rest); word != NULL; word = strtok_r(NULL, "|", &rest))
+    texts[count++] = word;
+  *(mt_job_texts *)(void *)((char *)job + key->offset) = (mt_job_texts){count, texts};
+  return MOTET_OK;
+}
+
 static const char *scalar_text(const yaml_node_t *node) {
   return node != NULL && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
 }
@@ -232,6 +266,9 @@ static motet_status read_list(const mt_job_key *key, yaml_document_t *document, 
 motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, const yaml_node_t *node,
                              motet_error *error, mt_job *job) {
   bool list = key->kind >= MT_JOB_TEXTS;
+  if (key->kind == MT_JOB_PHASES) return mt_job_phases_read(key, document, node, error, job);
+  if (key->kind == MT_JOB_RATES)
+    return mt_job_rates_read(key, document, node, error, (mt_job_rates *)(void *)((char *)job + key->offset));
   if (node->type == YAML_MAPPING_NODE)
     return refuse(key, key->kind == MT_JOB_TEXT ? "a mapping (a text with ': ' in it needs quotes)" : "a mapping",
                   error);
@@ -242,6 +279,8 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
   if (node->data.scalar.length != strlen(text)) return refuse(key, "a text with a zero byte", error);
   if (plain && (*text == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0))
     return refuse(key, "left without a value", error);
+  if (key->kind == MT_JOB_TEXTS && key->choices != NULL && strcmp(text, "all") == 0)
+    return take_all(key, error, job);
   if (list) return refuse(key, "no list", error);
   if (!plain && (key->kind == MT_JOB_INTEGER || key->kind == MT_JOB_NUMBER))
     return refuse(key, "a quoted text", error);
@@ -266,15 +305,20 @@ motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet
   return status;
 }
 
-bool mt_job_key_remove(const mt_job_key *key, mt_job *job) {
+size_t mt_job_key_bytes(const mt_job_key *key) {
   static const size_t sizes[MT_JOB_KINDS] = {
       [MT_JOB_TEXT] = sizeof(const char *),      [MT_JOB_INTEGER] = sizeof(int64_t),
       [MT_JOB_NUMBER] = sizeof(double),          [MT_JOB_CHOICE] = sizeof(int64_t),
       [MT_JOB_TEXTS] = sizeof(mt_job_texts),     [MT_JOB_INTEGERS] = sizeof(mt_job_integers),
-      [MT_JOB_NUMBERS] = sizeof(mt_job_numbers),
+      [MT_JOB_NUMBERS] = sizeof(mt_job_numbers), [MT_JOB_RATES] = sizeof(mt_job_rates),
+      [MT_JOB_PHASES] = sizeof(int32_t),
   };
+  return sizes[key->kind];
+}
+
+bool mt_job_key_remove(const mt_job_key *key, mt_job *job) {
   if (key->standard != NULL) return false;
-  memset((char *)job + key->offset, 0, sizes[key->kind]);
+  memset((char *)job + key->offset, 0, mt_job_key_bytes(key));
   return true;
 }
 
@@ -302,6 +346,24 @@ static void print_number(double value, mt_text *text) {
   mt_text_append(text, "%s", form);
 }
 
+static void print_rates(const mt_job_rates *rates, mt_text *text) {
+  bool own = false;
+  for (int j = 0; j < MT_JOB_MODULES; j++) own |= !isnan(rates->modules[j]);
+  if (!own && !isnan(rates->standard)) {
+    print_number(rates->standard, text);
+    return;
+  }
+  const char *between = "{";
+  for (int j = 0; j <= MT_JOB_MODULES; j++) {
+    double rate = j < MT_JOB_MODULES ? rates->modules[j] : rates->standard;
+    if (isnan(rate)) continue;
+    mt_text_append(text, "%s%s: ", between, j < MT_JOB_MODULES ? mt_job_modules[j] : "default");
+    print_number(rate, text);
+    between = ", ";
+  }
+  mt_text_append(text, "%s}", *between == '{' ? "{" : "");
+}
+
 bool mt_job_key_print(const mt_job_key *key, const mt_job *job, mt_text *text) {
   const void *field = (const char *)job + key->offset;
   switch (key->kind) {
@@ -319,6 +381,8 @@ bool mt_job_key_print(const mt_job_key *key, const mt_job *job, mt_text *text) {
     mt_text_append(text, "%.*s", (int)strcspn(at, "|"), at);
     return true;
   }
+  case MT_JOB_RATES: print_rates(field, text); return true;
+  case MT_JOB_PHASES: return mt_job_phases_print(job, text);
   default: break;
   }
   int32_t count = *(const int32_t *)field;

@@ -14,6 +14,8 @@ typedef enum mt_job_kind {
   MT_JOB_TEXTS,   /* mt_job_texts */
   MT_JOB_INTEGERS,
   MT_JOB_NUMBERS,
+  MT_JOB_RATES,  /* mt_job_rates */
+  MT_JOB_PHASES, /* phase_count and phases */
   MT_JOB_KINDS
 } mt_job_kind;
 
@@ -22,7 +24,7 @@ typedef struct mt_job_key {
   mt_job_kind kind;
   size_t offset; /* in mt_job */
   double least, most;
-  const char *choices;  /* separated by '|' */
+  const char *choices;  /* separated by '|'; of a list of texts: what `all` stands for */
   const char *standard; /* the default, as one would write it; NULL: none */
   bool required;
   const char *meaning;
@@ -46,6 +48,13 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
 
 /** Reads a value as written behind `key=`. Texts are taken as they stand. */
 motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet_error *error, mt_job *job);
+
+/** Bytes of the key's field. */
+size_t mt_job_key_bytes(const mt_job_key *key);
+
+/** Reads one number within the key's range. */
+motet_status mt_job_key_number(const mt_job_key *key, yaml_document_t *document, const yaml_node_t *node,
+                               motet_error *error, double *value);
 
 /** Takes away what the file gave a key that has no default (`key=null` on the command line); false for other keys.
  */

@@ -4,17 +4,36 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-static double learning_rate(const mt_job *job, int64_t step) {
-  double largest = job->train.learning_rate;
-  int64_t rise = job->train.warmup_steps, all = job->train.steps;
-  if (step <= rise) return largest * (double)step / (double)rise;
+enum { PATH_SIZE = 1024 };
+
+/** The part of its largest value that the learning rate has in step @p step (from 1) of a phase. */
+static double rate_factor(const mt_trainer *trainer, int64_t step) {
+  const mt_job *job = trainer->job;
+  int64_t rise = job->train.warmup_steps, all = trainer->part.end - trainer->part.begin;
+  step -= trainer->part.begin;
+  if (step <= rise) return (double)step / (double)rise;
   double done = all > rise ? (double)(step - rise - 1) / (double)(all - rise) : 0;
   switch (job->train.decay) {
-  case MT_JOB_DECAY_LINEAR: return largest * (1 - done);
-  case MT_JOB_DECAY_COSINE: return largest * 0.5 * (1 + cos(acos(-1.0) * done));
-  default: return largest;
+  case MT_JOB_DECAY_LINEAR: return 1 - done;
+  case MT_JOB_DECAY_COSINE: return 0.5 * (1 + cos(acos(-1.0) * done));
+  default: return 1;
   }
+}
+
+/** What each module does in the step; returns the largest learning rate of those that train. */
+static double fill_modules(const mt_trainer *trainer, int64_t step, mt_adamw_module modules[MT_NETWORK_MODULES]) {
+  double largest = 0, factor = rate_factor(trainer, step);
+  for (int32_t j = 0; j < MT_NETWORK_MODULES; j++) {
+    modules[j] = (mt_adamw_module){0};
+    if (trainer->moments_from[j] < 0) continue;
+    double rate = mt_job_rate(trainer->job, j) * factor;
+    modules[j] = (mt_adamw_module){.learning_rate = rate, .first_step = trainer->moments_from[j]};
+    if (rate > largest) largest = rate;
+  }
+  return largest;
 }
 
 static bool asked_to_stop(const mt_trainer *trainer) {
@@ -32,10 +51,13 @@ static motet_status run_program(mt_trainer *trainer, const mt_planned_step *plan
                                 mt_step_result *result) {
   const mt_job *job = trainer->job;
   int64_t number = planned->step + 1;
+  mt_adamw_module modules[MT_NETWORK_MODULES];
+  double rate = fill_modules(trainer, number, modules);
   mt_step step = {.program = planned->plan.program,
                   .source = mt_feed_source(trainer->feed),
                   .number = number,
-                  .optimizer = {.learning_rate = learning_rate(job, number),
+                  .optimizer = {.learning_rate = rate,
+                                .modules = modules,
                                 .beta1 = job->train.betas.values[0],
                                 .beta2 = job->train.betas.values[1],
                                 .epsilon = job->train.epsilon,
@@ -84,10 +106,11 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
   if (status != MOTET_OK || trainer->transport->rank != 0) return status;
   double peak = mt_planner_costs(trainer->setup.planner)->peak_operations_per_second;
   double operations = mt_planner_operations(trainer->setup.planner, planned->microbatches);
+  mt_adamw_module modules[MT_NETWORK_MODULES];
   mt_metrics_step step = {
       .step = number,
       .loss = seen->loss,
-      .learning_rate = learning_rate(job, number),
+      .learning_rate = fill_modules(trainer, number, modules),
       .step_seconds = seen->step_seconds,
       .tokens = seen->tokens,
       .weights_digest = result->weights_digest,
@@ -119,7 +142,7 @@ static motet_status run_step(mt_trainer *trainer, int64_t index, motet_error *er
   note_step(trainer, number);
   motet_status status = mt_trainer_plan(trainer, index, error, &planned);
   /* The next step is planned before this one runs: its pictures are decoded meanwhile. */
-  if (status == MOTET_OK && number < job->train.steps) status = mt_trainer_plan(trainer, number, error, &ahead);
+  if (status == MOTET_OK && number < trainer->part.end) status = mt_trainer_plan(trainer, number, error, &ahead);
   if (status == MOTET_OK) status = run_program(trainer, planned, error, &result);
   if (status != MOTET_OK) return status;
   outcome seen = {.step_seconds = mt_interpreter_clock() - begin};
@@ -143,7 +166,7 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 static motet_status run_all(mt_trainer *trainer, motet_error *error) {
   const mt_job *job = trainer->job;
   motet_status status = MOTET_OK;
-  for (int64_t index = trainer->first_step; index < job->train.steps && status == MOTET_OK; index++) {
+  for (int64_t index = trainer->first_step; index < trainer->part.end && status == MOTET_OK; index++) {
     bool stop = false;
     int64_t number = index + 1;
     status = run_step(trainer, index, error, &stop);
@@ -155,7 +178,7 @@ static motet_status run_all(mt_trainer *trainer, motet_error *error) {
       if (status == MOTET_OK && trainer->metrics != NULL)
         status = mt_metrics_evaluation(trainer->metrics, number, loss, error);
     }
-    if (status == MOTET_OK && (stop || is_due(job->train.save_every, number) || number == job->train.steps))
+    if (status == MOTET_OK && (stop || is_due(job->train.save_every, number) || number == trainer->part.end))
       status = mt_trainer_save(trainer, number, error);
     if (status == MOTET_OK && stop)
       return mt_error_set(error, MOTET_ERROR_INTERRUPTED, "stopped after step %" PRId64 "; the state is saved",
@@ -164,16 +187,103 @@ static motet_status run_all(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
-motet_status mt_train_run(const mt_job *job, const mt_train_options *options, motet_error *error) {
+/** Rank 0 looks for the checkpoint to go on from; all get its path, empty where there is none, and its step. */
+static motet_status choose_checkpoint(const mt_job *job, const mt_train_options *options, mt_arena *arena,
+                                      motet_error *error, char path[PATH_SIZE], int64_t *step) {
+  mt_transport *transport = options->transport;
+  const char *resume = job->train.resume, *found = NULL;
+  int32_t *ranks = MT_ARENA_NEW(arena, int32_t, transport->ranks);
+  if (ranks == NULL) return mt_error_memory(error, (unsigned)transport->ranks, "the ranks");
+  for (int32_t rank = 0; rank < transport->ranks; rank++) ranks[rank] = rank;
+  motet_status status = MOTET_OK;
+  *step = 0;
+  memset(path, 0, PATH_SIZE);
+  if (strcmp(resume, "never") == 0) return MOTET_OK;
+  if (strcmp(resume, "auto") != 0) {
+    found = resume;
+  } else if (transport->rank == 0) {
+    int32_t skipped;
+    status = mt_checkpoint_find(job->output_dir, arena, error, &found, &skipped);
+    if (status == MOTET_OK && skipped > 0)
+      mt_train_say(options, "%d newer checkpoint%s damaged and passed over", (int)skipped,
+                   skipped == 1 ? " is" : "s are");
+  }
+  if (found != NULL && snprintf(path, PATH_SIZE, "%s", found) >= PATH_SIZE)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "the checkpoint's path is too long");
+  mt_rank_group everyone = {.count = transport->ranks, .ranks = ranks};
+  if (status == MOTET_OK) status = mt_broadcast(transport, &everyone, 0, path, PATH_SIZE, error);
+  if (status != MOTET_OK || path[0] == 0) return status;
+  mt_checkpoint_state state;
+  status = mt_checkpoint_read_state(path, error, &state);
+  if (status == MOTET_OK) {
+    *step = state.step;
+    mt_train_say(options, "resuming from %s", path);
+  }
+  return status;
+}
+
+static motet_status save_job(const mt_job *job, motet_error *error) {
+  mt_text text = {0};
+  mt_job_print(job, &text);
+  char path[PATH_SIZE];
+  motet_status status = MOTET_OK;
+  if (text.failed || snprintf(path, sizeof path, "%s/job.yaml", job->output_dir) >= PATH_SIZE)
+    status = mt_error_memory(error, text.length, "the job's text");
+  if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
+  mt_text_free(&text);
+  return status;
+}
+
+static void tell_phase(const mt_job *job, const mt_job *view, int32_t number, const mt_trainer_part *part,
+                       const mt_train_options *options) {
+  if (job->phase_count == 0) return;
+  char modules[64] = "nothing";
+  int length = 0;
+  for (int32_t j = 0; j < MT_JOB_MODULES; j++)
+    if (mt_job_trains(view, j))
+      length += snprintf(modules + length, sizeof modules - (size_t)length, "%s%s", length > 0 ? ", " : "",
+                         mt_job_modules[j]);
+  mt_train_say(options, "phase %d of %d, steps %" PRId64 " to %" PRId64 ": %s under %s", (int)number + 1,
+               (int)job->phase_count, part->begin + 1, part->end, modules, view->schedule);
+}
+
+/** Runs the phase of step @p step up to its end. Every phase is opened anew, from the checkpoint that the one
+ * before it left: what another plan needs of weights and moments lies where it belongs, as after any resume. */
+static motet_status run_phase(const mt_job *job, const mt_train_options *options, int64_t step,
+                              char path[PATH_SIZE], motet_error *error, int64_t *end) {
+  mt_job view;
+  mt_trainer_part part = {.checkpoint = path[0] != 0 ? path : NULL};
+  int32_t number = mt_job_phase_at(job, step, &view, &part.begin, &part.end);
   mt_trainer trainer;
-  motet_status status = mt_trainer_open(job, options, error, &trainer);
+  motet_status status = mt_trainer_open(&view, &part, options, error, &trainer);
+  if (status == MOTET_OK && options->transport->rank == 0) status = save_job(job, error);
   if (status == MOTET_OK && trainer.first_step >= job->train.steps)
-    mt_trainer_say(&trainer, "all %" PRId64 " steps are done", job->train.steps);
+    mt_train_say(options, "all %" PRId64 " steps are done", job->train.steps);
+  else if (status == MOTET_OK)
+    tell_phase(job, &view, number, &part, options);
   if (status == MOTET_OK) {
     status = run_all(&trainer, error);
     /* What was readable before the first step was the user's input; what fails now is a failure while running. */
     if (status != MOTET_OK && status != MOTET_ERROR_INTERRUPTED) status = error->status = MOTET_ERROR_FAILED;
   }
   mt_trainer_close(&trainer);
+  *end = part.end;
+  if (status == MOTET_OK && part.end < job->train.steps &&
+      snprintf(path, PATH_SIZE, "%s/checkpoints/step-%" PRId64, job->output_dir, part.end) >= PATH_SIZE)
+    status = mt_error_set(error, MOTET_ERROR_LIMIT, "output_dir is too long a path");
+  return status;
+}
+
+motet_status mt_train_run(const mt_job *job, const mt_train_options *options, motet_error *error) {
+  char path[PATH_SIZE];
+  int64_t step = 0;
+  mt_arena *arena = mt_arena_create();
+  if (arena == NULL) return mt_error_memory(error, sizeof path, "the run");
+  motet_status status = mt_setup_check_phases(job, error);
+  if (status == MOTET_OK) status = choose_checkpoint(job, options, arena, error, path, &step);
+  do {
+    if (status == MOTET_OK) status = run_phase(job, options, step, path, error, &step);
+  } while (status == MOTET_OK && step < job->train.steps);
+  mt_arena_destroy(arena);
   return status;
 }

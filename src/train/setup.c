@@ -5,13 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const module_names[3] = {"vision", "projector", "llm"};
-
 static motet_status read_trainable(const mt_job *job, motet_error *error, bool trainable[3]) {
   memset(trainable, 0, 3 * sizeof *trainable);
   for (int32_t i = 0; i < job->trainable.count; i++) {
     int module = 0;
-    while (module < 3 && strcmp(job->trainable.values[i], module_names[module]) != 0) module++;
+    while (module < 3 && strcmp(job->trainable.values[i], mt_job_modules[module]) != 0) module++;
     if (module == 3) {
       motet_status status = mt_error_set(error, MOTET_ERROR_PARSE,
                                          "trainable names '%s'; the model's modules are vision, projector, llm",
@@ -91,6 +89,21 @@ motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setu
   status = open_dataset(setup, job->data.train, error, &setup->train);
   if (status == MOTET_OK && job->data.eval != NULL)
     status = open_dataset(setup, job->data.eval, error, &setup->eval);
+  return status;
+}
+
+motet_status mt_setup_check_phases(const mt_job *job, motet_error *error) {
+  motet_status status = MOTET_OK;
+  int64_t step = 0, begin;
+  for (int32_t i = 0; i < job->phase_count && status == MOTET_OK; i++) {
+    mt_job view;
+    int32_t number = mt_job_phase_at(job, step, &view, &begin, &step);
+    mt_setup setup = {.job = &view};
+    status = mt_internvl_read(job->model != NULL ? job->model : job->config, error, &setup.config);
+    if (status == MOTET_OK) status = open_planner(&setup, error);
+    mt_planner_destroy(setup.planner);
+    if (status != MOTET_OK) return mt_error_context(error, status, "phase %d", (int)number + 1);
+  }
   return status;
 }
 

@@ -24,6 +24,9 @@ typedef struct mt_setup {
 motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setup);
 void mt_setup_close(mt_setup *setup);
 
+/** Derives every phase's schedule, so that what is wrong with a later one shows before the first step. */
+motet_status mt_setup_check_phases(const mt_job *job, motet_error *error);
+
 /** The rows of step @p step (from 0) as planning sees them; everything in @p arena. */
 motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena, motet_error *error,
                            const mt_row **rows, mt_planner_microbatch **microbatches);

@@ -8,17 +8,26 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH_SIZE = 1024 };
-
-void mt_trainer_say(const mt_trainer *trainer, const char *format, ...) {
-  const mt_train_listener *listener = &trainer->options->listener;
-  if (trainer->transport->rank != 0 || listener->line == NULL) return;
+static void say(const mt_train_options *options, const char *format, va_list arguments) {
+  const mt_train_listener *listener = &options->listener;
+  if (options->transport->rank != 0 || listener->line == NULL) return;
   char text[2048];
+  vsnprintf(text, sizeof text, format, arguments);
+  listener->line(listener->context, text);
+}
+
+void mt_train_say(const mt_train_options *options, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
+  say(options, format, arguments);
   va_end(arguments);
-  listener->line(listener->context, text);
+}
+
+void mt_trainer_say(const mt_trainer *trainer, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(trainer->options, format, arguments);
+  va_end(arguments);
 }
 
 motet_status mt_trainer_agree(mt_trainer *trainer, uint64_t value, const char *what, motet_error *error) {
@@ -104,27 +113,6 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
-/** Rank 0 looks for the checkpoint to go on from; all get its path, empty where there is none. */
-static motet_status choose_checkpoint(mt_trainer *trainer, motet_error *error, char path[PATH_SIZE]) {
-  const char *resume = trainer->job->train.resume, *found = NULL;
-  memset(path, 0, PATH_SIZE);
-  motet_status status = MOTET_OK;
-  if (strcmp(resume, "never") == 0) return MOTET_OK;
-  if (strcmp(resume, "auto") != 0) {
-    found = resume;
-  } else if (trainer->transport->rank == 0) {
-    int32_t skipped;
-    status = mt_checkpoint_find(trainer->job->output_dir, trainer->arena, error, &found, &skipped);
-    if (status == MOTET_OK && skipped > 0)
-      mt_trainer_say(trainer, "%d newer checkpoint%s damaged and passed over", (int)skipped,
-                     skipped == 1 ? " is" : "s are");
-  }
-  if (found != NULL && snprintf(path, PATH_SIZE, "%s", found) >= PATH_SIZE)
-    return mt_error_set(error, MOTET_ERROR_LIMIT, "the checkpoint's path is too long");
-  if (status != MOTET_OK) return status;
-  return mt_broadcast(trainer->transport, &trainer->writer.everyone, 0, path, PATH_SIZE, error);
-}
-
 static motet_status check_state(const mt_trainer *trainer, const mt_checkpoint_state *state, const char *path,
                                 motet_error *error) {
   const mt_job *job = trainer->job;
@@ -146,40 +134,31 @@ static motet_status check_state(const mt_trainer *trainer, const mt_checkpoint_s
 }
 
 static motet_status load_weights(mt_trainer *trainer, motet_error *error) {
-  char path[PATH_SIZE];
-  motet_status status = choose_checkpoint(trainer, error, path);
-  if (status != MOTET_OK) return status;
-  if (path[0] != 0) {
-    mt_checkpoint_state state;
+  const mt_job *job = trainer->job;
+  const char *path = trainer->part.checkpoint;
+  mt_checkpoint_state state = {.moments_from = {-1, -1, -1}};
+  motet_status status = MOTET_OK;
+  if (path != NULL) {
     status = mt_checkpoint_read_state(path, error, &state);
     if (status == MOTET_OK) status = check_state(trainer, &state, path, error);
-    if (status == MOTET_OK) status = mt_checkpoint_load(trainer->network, path, error);
-    if (status != MOTET_OK) return status;
-    trainer->first_step = state.step;
-    mt_trainer_say(trainer, "resuming from %s", path);
-    return MOTET_OK;
+    if (status == MOTET_OK)
+      status = mt_checkpoint_load(trainer->network, &trainer->setup.config, &state, path, error);
+  } else if (job->init == MT_JOB_INIT_PRETRAINED) {
+    status = mt_weights_load(trainer->network, job->model, error);
+  } else {
+    mt_network_initialize(trainer->network, (uint64_t)job->train.seed);
   }
-  if (trainer->job->init == MT_JOB_INIT_PRETRAINED)
-    return mt_weights_load(trainer->network, trainer->job->model, error);
-  mt_network_initialize(trainer->network, (uint64_t)trainer->job->train.seed);
-  return MOTET_OK;
-}
-
-static motet_status save_job(const mt_trainer *trainer, motet_error *error) {
-  mt_text text = {0};
-  mt_job_print(trainer->job, &text);
-  char path[PATH_SIZE];
-  motet_status status = MOTET_OK;
-  if (text.failed || snprintf(path, sizeof path, "%s/job.yaml", trainer->job->output_dir) >= PATH_SIZE)
-    status = mt_error_memory(error, text.length, "the job's text");
-  if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
-  mt_text_free(&text);
+  trainer->first_step = state.step;
+  for (int32_t j = 0; j < MT_NETWORK_MODULES; j++) {
+    bool fresh = state.moments_from[j] < 0;
+    trainer->moments_from[j] = !mt_job_trains(job, j) ? -1 : fresh ? state.step : state.moments_from[j];
+  }
   return status;
 }
 
-motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options, motet_error *error,
-                             mt_trainer *trainer) {
-  *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport};
+motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, const mt_train_options *options,
+                             motet_error *error, mt_trainer *trainer) {
+  *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport, .part = *part};
   motet_status status = make_arenas(trainer, error);
   if (status == MOTET_OK) status = mt_setup_open(job, error, &trainer->setup);
   if (status == MOTET_OK && trainer->setup.ranks != trainer->transport->ranks)
@@ -199,7 +178,6 @@ motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options,
     status = mt_metrics_open(job->output_dir, trainer->first_step, error, &trainer->metrics);
     if (status == MOTET_OK && job->train.tensorboard)
       status = mt_metrics_tensorboard(trainer->metrics, trainer->first_step, error);
-    if (status == MOTET_OK) status = save_job(trainer, error);
   }
   return status;
 }
@@ -308,6 +286,7 @@ motet_status mt_trainer_save(mt_trainer *trainer, int64_t step, motet_error *err
                                .global_batch = job->train.global_batch,
                                .rows = trainer->setup.rows,
                                .data_digest = mt_dataset_digest(trainer->setup.train)};
+  memcpy(state.moments_from, trainer->moments_from, sizeof state.moments_from);
   mt_board *board = trainer->options->board;
   if (board != NULL) mt_board_at(board, trainer->transport->rank)->state = MT_BOARD_SAVING;
   motet_status status = mt_checkpoint_save(&trainer->writer, &state, error);

@@ -18,6 +18,12 @@ typedef struct mt_planned_step {
   int32_t carried_count;
 } mt_planned_step;
 
+/** A run's part with one plan for all its steps: a phase of the job. */
+typedef struct mt_trainer_part {
+  int64_t begin, end;     /* steps of the phase, from 0; learning rates rise and fall over them */
+  const char *checkpoint; /* to go on from, or NULL: the job's own weights */
+} mt_trainer_part;
+
 typedef struct mt_trainer {
   const mt_job *job;
   const mt_train_options *options;
@@ -34,18 +40,21 @@ typedef struct mt_trainer {
   double clock_offset;
   double *sums; /* [rows + 1] losses, and whether somebody wants to stop */
   int64_t eval_key;
-  int64_t first_step;      /* of this run, from 0 */
-  double seconds_per_step; /* smoothed, for the remaining time */
+  mt_trainer_part part;
+  int64_t first_step;                       /* of this run, from 0 */
+  int64_t moments_from[MT_NETWORK_MODULES]; /* steps done when a module's moments began; -1: it does not train */
+  double seconds_per_step;                  /* smoothed, for the remaining time */
 } mt_trainer;
 
-/** Opens everything, loads weights or the checkpoint to resume. Release with mt_trainer_close(), also on failure.
- */
-motet_status mt_trainer_open(const mt_job *job, const mt_train_options *options, motet_error *error,
-                             mt_trainer *trainer);
+/** Opens everything, loads weights or the checkpoint. @p job is without phases. Release with mt_trainer_close(),
+ * also on failure. */
+motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, const mt_train_options *options,
+                             motet_error *error, mt_trainer *trainer);
 void mt_trainer_close(mt_trainer *trainer);
 
 /** Says a line on rank 0. */
 void mt_trainer_say(const mt_trainer *trainer, const char *format, ...) MT_PRINTF(2, 3);
+void mt_train_say(const mt_train_options *options, const char *format, ...) MT_PRINTF(2, 3);
 
 /** All ranks must come with the same @p value; @p what says of what it is the digest. */
 motet_status mt_trainer_agree(mt_trainer *trainer, uint64_t value, const char *what, motet_error *error);

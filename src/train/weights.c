@@ -51,10 +51,16 @@ motet_status mt_weights_load(mt_network *network, const char *path, motet_error 
   return status;
 }
 
-motet_status mt_moments_load(mt_network *network, const char *path, motet_error *error) {
+/** Whether the checkpoint has the parameter's moments. */
+static bool has_moments(const mt_internvl *config, const bool *modules, const mt_parameter *parameter) {
+  return parameter->trainable && modules[mt_network_module(config, parameter->layer)];
+}
+
+motet_status mt_moments_load(mt_network *network, const mt_internvl *config, const bool *modules, const char *path,
+                             motet_error *error) {
   bool any = false;
   for (int32_t i = 0; i < mt_network_parameter_count(network); i++)
-    any |= mt_network_parameter(network, i)->trainable;
+    any |= has_moments(config, modules, mt_network_parameter(network, i));
   if (!any) return MOTET_OK;
   char file[PATH_SIZE];
   snprintf(file, sizeof file, "%s/optimizer.safetensors.index.json", path);
@@ -64,7 +70,7 @@ motet_status mt_moments_load(mt_network *network, const char *path, motet_error 
   if (status != MOTET_OK) return status;
   for (int32_t i = 0; i < mt_network_parameter_count(network) && status == MOTET_OK; i++) {
     const mt_parameter *parameter = mt_network_parameter(network, i);
-    if (!parameter->trainable) continue;
+    if (!has_moments(config, modules, parameter)) continue;
     float *moments[2];
     mt_network_moments(network, i, &moments[0], &moments[1]);
     for (int k = 0; k < 2 && status == MOTET_OK; k++) {

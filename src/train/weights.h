@@ -10,8 +10,10 @@
 /** Fills all parameters that the network holds from the model at @p path (a directory or a file). */
 motet_status mt_weights_load(mt_network *network, const char *path, motet_error *error);
 
-/** Fills the moments of its trainable parameters from the checkpoint directory @p path. */
-motet_status mt_moments_load(mt_network *network, const char *path, motet_error *error);
+/** Fills the moments of its trainable parameters from the checkpoint directory @p path, in the modules
+ * (MT_NETWORK_MODULES flags) that have moments there; the others' stay zero. */
+motet_status mt_moments_load(mt_network *network, const mt_internvl *config, const bool *modules, const char *path,
+                             motet_error *error);
 
 /** Which rank writes a layer's parameters. */
 typedef struct mt_weights_owners {

@@ -29,7 +29,7 @@ static void test_minimal_job_takes_defaults(void **state) {
   assert_int_equal(job->trainable.count, 3);
   assert_string_equal(job->trainable.values[1], "projector");
   assert_int_equal(job->train.betas.count, 2);
-  assert_true(job->train.betas.values[1] == 0.999 && job->train.learning_rate == 1e-4);
+  assert_true(job->train.betas.values[1] == 0.999 && job->train.learning_rate.standard == 1e-4);
   assert_string_equal(job->train.resume, "auto");
   assert_null(job->profile);
   mt_job_destroy(job);
@@ -43,7 +43,7 @@ static void test_values_of_every_type(void **state) {
                              "schedule: '<vision+projector: transpose(order=fill), llm: 1f1b>'\n"
                              "trainable: [projector]\nparallel: {pipeline: 2, data: 3, split: [3, 1]}\n";
   assert_int_equal(parse(yaml, 0, NULL, &error, &job), MOTET_OK);
-  assert_true(job->train.learning_rate == 3.5e-5 && job->train.betas.values[0] == 0.8);
+  assert_true(job->train.learning_rate.standard == 3.5e-5 && job->train.betas.values[0] == 0.8);
   assert_int_equal(job->train.decay, MT_JOB_DECAY_COSINE);
   assert_string_equal(job->schedule, "<vision+projector: transpose(order=fill), llm: 1f1b>");
   assert_int_equal(job->trainable.count, 1);
@@ -123,10 +123,63 @@ static void test_print_reads_back(void **state) {
   mt_job_print(again, &second);
   assert_string_equal(first.data, second.data);
   assert_string_equal(again->schedule, "<a \"b\\\n: c>");
-  assert_true(again->train.learning_rate == 0.1);
+  assert_true(again->train.learning_rate.standard == 0.1);
   assert_int_equal(again->parallel.split.count, 2);
   mt_text_free(&first), mt_text_free(&second);
   mt_job_destroy(job), mt_job_destroy(again);
+}
+
+static void test_phases_and_rates(void **state) {
+  (void)state;
+  motet_error error;
+  mt_job *job, *again, view;
+  const char *yaml =
+      "model: dir\noutput_dir: out\ndata: {train: a.jsonl}\n"
+      "train: {steps: 30, warmup_steps: 4, learning_rate: {vision: 1e-6, default: 2e-5}}\n"
+      "phases:\n  - {until: 10, trainable: [projector], learning_rate: 1e-3, warmup_steps: 2}\n"
+      "  - until: 20\n    trainable: [projector, llm]\n    schedule: '<vision+projector: inline, llm: 1f1b>'\n"
+      "  - {trainable: all, decay: cosine}\n";
+  assert_int_equal(parse(yaml, 0, NULL, &error, &job), MOTET_OK);
+  mt_text first = {0}, second = {0};
+  mt_job_print(job, &first);
+  if (parse(first.data, 0, NULL, &error, &again) != MOTET_OK) fail_msg("%s in %s", error.text, first.data);
+  mt_job_print(again, &second);
+  assert_string_equal(first.data, second.data);
+  static const struct {
+    int64_t step, begin, end, warmup;
+    int number, trains;
+    double vision, projector;
+    bool other_schedule;
+    int64_t decay;
+  } want[] = {
+      {0, 0, 10, 2, 0, 2, 1e-3, 1e-3, false, MT_JOB_DECAY_NONE},
+      {9, 0, 10, 2, 0, 2, 1e-3, 1e-3, false, MT_JOB_DECAY_NONE},
+      {10, 10, 20, 4, 1, 6, 1e-6, 2e-5, true, MT_JOB_DECAY_NONE},
+      {20, 20, 30, 4, 2, 7, 1e-6, 2e-5, false, MT_JOB_DECAY_COSINE},
+      {30, 20, 30, 4, 2, 7, 1e-6, 2e-5, false, MT_JOB_DECAY_COSINE},
+  };
+  for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+    int64_t begin, end;
+    assert_int_equal(mt_job_phase_at(again, want[i].step, &view, &begin, &end), want[i].number);
+    assert_int_equal(begin, want[i].begin);
+    assert_int_equal(end, want[i].end);
+    assert_int_equal(view.train.warmup_steps, want[i].warmup);
+    assert_int_equal(view.train.decay, want[i].decay);
+    assert_int_equal(mt_job_trains(&view, 0) + 2 * mt_job_trains(&view, 1) + 4 * mt_job_trains(&view, 2),
+                     want[i].trains);
+    assert_true(mt_job_rate(&view, 0) == want[i].vision && mt_job_rate(&view, 1) == want[i].projector);
+    assert_int_equal(strcmp(view.schedule, job->schedule) != 0, want[i].other_schedule);
+  }
+  mt_text_free(&first), mt_text_free(&second);
+  mt_job_destroy(job), mt_job_destroy(again);
+  /* One phase, to the end, without any of its own. */
+  char *words[] = {(char *)"train.learning_rate={vision: 3e-6, llm: 1e-5, projector: 0.5}",
+                   (char *)"trainable=all"};
+  assert_int_equal(parse(MINIMAL, 2, words, &error, &job), MOTET_OK);
+  int64_t begin, end;
+  assert_int_equal(mt_job_phase_at(job, 2, &view, &begin, &end), 0);
+  assert_true(begin == 0 && end == 3 && job->trainable.count == 3 && mt_job_rate(&view, 1) == 0.5);
+  mt_job_destroy(job);
 }
 
 typedef struct refusal {
@@ -168,6 +221,20 @@ static void test_refusals_name_line_key_and_remedy(void **state) {
       {"config: c\ninit: random\noutput_dir: o\ndata: {train: t}\ntrain: {steps: 1}\n", "data.tokenizer",
        "tokenizer.json", 0},
       {MINIMAL "  microbatches: 8\n  global_batch: 4\n", "train.global_batch", "at least", 0},
+      {MINIMAL "phases: 3\n", "phases", "list", 7},
+      {MINIMAL "phases: [3]\n", "phases", "mapping", 7},
+      {MINIMAL "phases: [{until: 2}, {until: 2}]\n", "phases", "not behind", 7},
+      {MINIMAL "phases: [{trainable: all}, {until: 3}]\n", "phases", "needs 'until'", 7},
+      {MINIMAL "phases: [{until: 0}]\n", "phases", "whole number from 1", 7},
+      {MINIMAL "phases: [{until: 2, until: 3}]\n", "phases", "once", 7},
+      {MINIMAL "phases: [{until: 2}]\n", "phases", "the run at 3", 0},
+      {MINIMAL "phases: [{steps: 2}]\n", "phases", "a phase takes until", 7},
+      {MINIMAL "phases: [{decay: up}]\n", "train.decay", "phase 1", 7},
+      {MINIMAL "  learning_rate: {vison: 1}\n", "train.learning_rate", "'vison'", 7},
+      {MINIMAL "  learning_rate: {llm: 1, llm: 2}\n", "train.learning_rate", "twice", 7},
+      {MINIMAL "  learning_rate: {llm: -1}\n", "train.learning_rate", "from 0", 7},
+      {MINIMAL "  learning_rate: [1]\n", "train.learning_rate", "a list", 7},
+      {MINIMAL "  learning_rate: {llm: 1}\n", "train.learning_rate", "vision", 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     motet_error error;
@@ -208,15 +275,11 @@ static void test_missing_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_minimal_job_takes_defaults),
-      cmocka_unit_test(test_values_of_every_type),
-      cmocka_unit_test(test_overrides_go_over_the_file),
-      cmocka_unit_test(test_override_takes_a_text_away),
-      cmocka_unit_test(test_override_null_unsets),
-      cmocka_unit_test(test_print_reads_back),
-      cmocka_unit_test(test_refusals_name_line_key_and_remedy),
-      cmocka_unit_test(test_damaged_jobs_do_no_harm),
-      cmocka_unit_test(test_missing_file),
+      cmocka_unit_test(test_minimal_job_takes_defaults), cmocka_unit_test(test_values_of_every_type),
+      cmocka_unit_test(test_overrides_go_over_the_file), cmocka_unit_test(test_override_takes_a_text_away),
+      cmocka_unit_test(test_override_null_unsets),       cmocka_unit_test(test_phases_and_rates),
+      cmocka_unit_test(test_print_reads_back),           cmocka_unit_test(test_refusals_name_line_key_and_remedy),
+      cmocka_unit_test(test_damaged_jobs_do_no_harm),    cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
