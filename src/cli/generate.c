@@ -11,18 +11,23 @@
 enum { TOKENS_MAX = 1 << 20 };
 
 typedef struct generate_options {
-  mt_option_texts images;
+  mt_option_texts images, videos;
   const char *prompt, *system, *data, *images_root, *tokenizer;
-  int64_t max_tokens, count, threads;
+  int64_t max_tokens, count, threads, video_frames;
   bool together, json;
 } generate_options;
 
 static const mt_option options[] = {
     {"image", MT_OPTION_TEXTS, offsetof(generate_options, images), "FILE",
      "a picture to answer about; may be given several times, each picture then has its own answer"},
-    {"together", MT_OPTION_FLAG, offsetof(generate_options, together), NULL, "one answer about all pictures"},
+    {"video", MT_OPTION_TEXTS, offsetof(generate_options, videos), "FILE", "a video, likewise"},
+    {"video-frames", MT_OPTION_INTEGER, offsetof(generate_options, video_frames), "N",
+     "frames of a video that has as many (the run's data.video_frames, or 8)"},
+    {"together", MT_OPTION_FLAG, offsetof(generate_options, together), NULL,
+     "one answer about all pictures and videos"},
     {"prompt", MT_OPTION_TEXT, offsetof(generate_options, prompt), "TEXT",
-     "the question (Please describe the image shortly.); <image> in it is a picture's place"},
+     "the question (Please describe the image shortly.); <image> and <video> in it are places of pictures and "
+     "videos"},
     {"system", MT_OPTION_TEXT, offsetof(generate_options, system), "TEXT",
      "the system's turn (the run's data.system_prompt)"},
     {"data", MT_OPTION_TEXT, offsetof(generate_options, data), "FILE",
@@ -110,22 +115,45 @@ static const char *system_text(const session *this) {
   return this->chosen->system != NULL ? this->chosen->system : job != NULL ? job->data.system_prompt : NULL;
 }
 
-static motet_status answer_pictures(session *this, motet_error *error) {
+static int32_t video_frames(const session *this) {
+  const mt_job *job = mt_generator_job(this->generator);
+  return (int32_t)(this->chosen->video_frames > 0 ? this->chosen->video_frames
+                   : job != NULL                  ? job->data.video_frames
+                                                  : MT_DATASET_VIDEO_FRAMES);
+}
+
+static motet_status answer_prompt(session *this, const mt_prompt_options *asked, motet_error *error) {
+  mt_prompt prompt;
+  motet_status status = mt_prompt_make(mt_generator_tokenizer(this->generator),
+                                       mt_generator_config(this->generator), asked, error, &prompt);
+  const char *media[2 * MT_OPTION_TEXTS_MAX];
+  int32_t count = 0;
+  for (int32_t i = 0; i < asked->image_count; i++) media[count++] = asked->images[i];
+  for (int32_t i = 0; i < asked->video_count; i++) media[count++] = asked->videos[i];
+  result told = {.images = media, .image_count = count, .prompt = &prompt};
+  if (status == MOTET_OK) status = answer(this, &told, error);
+  mt_prompt_free(&prompt);
+  return status;
+}
+
+static motet_status answer_media(session *this, motet_error *error) {
   const generate_options *chosen = this->chosen;
-  const int32_t count = chosen->images.count, groups = chosen->together || count == 0 ? 1 : count;
+  const int32_t images = chosen->images.count, videos = chosen->videos.count;
+  mt_prompt_options asked = {.system = system_text(this),
+                             .text = chosen->prompt != NULL ? chosen->prompt : "Please describe the image shortly.",
+                             .images = chosen->images.values,
+                             .image_count = images,
+                             .videos = chosen->videos.values,
+                             .video_count = videos,
+                             .video_frames = video_frames(this)};
+  if (chosen->together || images + videos == 0) return answer_prompt(this, &asked, error);
   motet_status status = MOTET_OK;
-  for (int32_t g = 0; g < groups && status == MOTET_OK; g++) {
-    mt_prompt_options asked = {.system = system_text(this),
-                               .text = chosen->prompt,
-                               .images = chosen->images.values + (chosen->together ? 0 : g),
-                               .image_count = chosen->together || count == 0 ? count : 1};
-    if (asked.text == NULL) asked.text = "Please describe the image shortly.";
-    mt_prompt prompt;
-    status = mt_prompt_make(mt_generator_tokenizer(this->generator), mt_generator_config(this->generator), &asked,
-                            error, &prompt);
-    result told = {.images = asked.images, .image_count = asked.image_count, .prompt = &prompt};
-    if (status == MOTET_OK) status = answer(this, &told, error);
-    mt_prompt_free(&prompt);
+  for (int32_t i = 0; i < images + videos && status == MOTET_OK; i++) {
+    asked.images = chosen->images.values + (i < images ? i : 0);
+    asked.image_count = i < images;
+    asked.videos = chosen->videos.values + (i < images ? 0 : i - images);
+    asked.video_count = i >= images;
+    status = answer_prompt(this, &asked, error);
   }
   return status;
 }
@@ -166,7 +194,8 @@ static motet_status answer_line(session *this, const mt_dataset *dataset, int32_
 static motet_status answer_data(session *this, motet_error *error) {
   const generate_options *chosen = this->chosen;
   const mt_job *job = mt_generator_job(this->generator);
-  mt_dataset_options opened = {.images_root = chosen->images_root, .system_prompt = system_text(this)};
+  mt_dataset_options opened = {
+      .images_root = chosen->images_root, .system_prompt = system_text(this), .video_frames = video_frames(this)};
   if (opened.images_root == NULL && job != NULL) opened.images_root = job->data.images_root;
   mt_dataset *dataset = NULL;
   mt_arena *arena = mt_arena_create();
@@ -187,15 +216,19 @@ static motet_status answer_data(session *this, motet_error *error) {
 static motet_status check(const generate_options *chosen, int words, motet_error *error) {
   if (words != 1)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "generate takes one model directory or run, not %d", words);
-  if (chosen->data != NULL && chosen->images.count > 0)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--data and --image exclude each other");
+  const int32_t media = chosen->images.count + chosen->videos.count;
+  if (chosen->data != NULL && media > 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--data and --image or --video exclude each other");
   if (chosen->data != NULL && (chosen->prompt != NULL || chosen->together))
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "data lines bring their own questions: no --prompt, no --together");
-  if (chosen->data == NULL && chosen->images.count == 0 && chosen->prompt == NULL)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "generate needs an --image FILE, a --prompt or a --data FILE");
+  if (chosen->data == NULL && media == 0 && chosen->prompt == NULL)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "generate needs an --image or --video FILE, a --prompt or a --data FILE");
   if (chosen->max_tokens < 1 || chosen->max_tokens > TOKENS_MAX)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--max-tokens: 1 to %d tokens", TOKENS_MAX);
+  if (chosen->video_frames > 4096)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--video-frames: 1 to 4096 frames");
   if (chosen->count < 1) return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--count: at least 1 line");
   return MOTET_OK;
 }
@@ -223,8 +256,7 @@ static int run(const mt_command *command, int argc, char **argv) {
   if (chosen.threads > 0 && chosen.threads < INT32_MAX) mt_threads_set((int)chosen.threads);
   session this = {.chosen = &chosen, .answers = json_array()};
   motet_status status = mt_generator_open(argv[0], chosen.tokenizer, &error, &this.generator);
-  if (status == MOTET_OK)
-    status = chosen.data != NULL ? answer_data(&this, &error) : answer_pictures(&this, &error);
+  if (status == MOTET_OK) status = chosen.data != NULL ? answer_data(&this, &error) : answer_media(&this, &error);
   int code = status != MOTET_OK ? mt_cli_fail(&error, chosen.json) : chosen.json ? print_json(&this) : MT_EXIT_DONE;
   json_decref(this.answers);
   mt_generator_close(this.generator);

@@ -75,19 +75,47 @@ static motet_status push_image(const mt_chat *chat, int32_t tiles, motet_error *
   return MOTET_OK;
 }
 
-/* The text between the turn's marks. The pictures' tokens part the text like the added tokens they are, so that the
- * pieces can be encoded one by one. */
-static motet_status push_text(const mt_chat *chat, const mt_turn *turn, const char *text, size_t bytes,
-                              const int32_t **tiles, motet_error *error, mt_tokens *tokens) {
-  const char *end = text + bytes, *marker;
+/* Encodes the text that has gathered in front of a picture, and empties it. The pictures' tokens part the text like
+ * the added tokens they are, so that what lies between can be encoded by itself. */
+static motet_status flush(const mt_chat *chat, mt_text *gathered, motet_error *error, mt_tokens *tokens) {
+  motet_status status =
+      gathered->failed ? no_memory(error) : encode(chat, gathered->data, gathered->length, error, tokens);
+  gathered->length = 0;
+  return status;
+}
+
+/* A video is its frames, each a picture of one tile with its number in front, as InternVL's processor writes them.
+ */
+static motet_status push_video(const mt_chat *chat, int32_t frames, mt_text *gathered, motet_error *error,
+                               mt_tokens *tokens) {
   motet_status status = MOTET_OK;
-  while (status == MOTET_OK && turn->role == MT_ROLE_USER &&
-         (marker = mt_image_marker_find(text, (size_t)(end - text))) != NULL) {
-    status = encode(chat, text, (size_t)(marker - text), error, tokens);
-    if (status == MOTET_OK) status = push_image(chat, *(*tiles)++, error, tokens);
-    text = marker + strlen(MT_IMAGE_MARKER);
+  for (int32_t f = 0; f < frames && status == MOTET_OK; f++) {
+    mt_text_append(gathered, "%sFrame%" PRId32 ": ", f > 0 ? "\n" : "", f + 1);
+    status = flush(chat, gathered, error, tokens);
+    if (status == MOTET_OK) status = push_image(chat, 1, error, tokens);
   }
-  return status == MOTET_OK ? encode(chat, text, (size_t)(end - text), error, tokens) : status;
+  return status;
+}
+
+/* The text between the turn's marks, behind what has gathered. */
+static motet_status push_text(const mt_chat *chat, const mt_turn *turn, mt_text *gathered, const int32_t **tiles,
+                              motet_error *error, mt_tokens *tokens) {
+  const char *text = turn->text, *end = text + turn->bytes, *marker;
+  motet_status status = MOTET_OK;
+  bool video;
+  while (status == MOTET_OK && turn->role == MT_ROLE_USER &&
+         (marker = mt_marker_find(text, (size_t)(end - text), &video)) != NULL) {
+    mt_text_bytes(gathered, text, (size_t)(marker - text));
+    if (video) {
+      status = push_video(chat, *(*tiles)++, gathered, error, tokens);
+    } else {
+      status = flush(chat, gathered, error, tokens);
+      if (status == MOTET_OK) status = push_image(chat, *(*tiles)++, error, tokens);
+    }
+    text = marker + MT_MARKER_BYTES;
+  }
+  mt_text_bytes(gathered, text, (size_t)(end - text));
+  return status == MOTET_OK ? flush(chat, gathered, error, tokens) : status;
 }
 
 /* Marks the tokens from `begin` on: all but the opening and what stands behind the end, if the turn is the
@@ -95,7 +123,8 @@ static motet_status push_text(const mt_chat *chat, const mt_turn *turn, const ch
 static bool push_marks(const mt_chat *chat, const mt_turn *turn, size_t begin, size_t learnt_end, size_t end,
                        mt_marks *targets) {
   for (size_t i = begin; i < end; i++) {
-    bool target = turn->role == MT_ROLE_ASSISTANT && i >= begin + (size_t)chat->opening_tokens && i < learnt_end;
+    bool target = turn->role == MT_ROLE_ASSISTANT && !turn->unlearnt && i >= begin + (size_t)chat->opening_tokens &&
+                  i < learnt_end;
     if (!MT_ARRAY_PUSH(targets, target)) return false;
   }
   return true;
@@ -106,9 +135,8 @@ static motet_status push_turn(const mt_chat *chat, const mt_turn *turn, const in
   size_t begin = tokens->count;
   mt_text text = {0};
   mt_text_append(&text, "%s\n", ROLE_NAMES[turn->role]);
-  mt_text_bytes(&text, turn->text, turn->bytes);
-  motet_status status = text.failed || !MT_ARRAY_PUSH(tokens, chat->turn_begin) ? no_memory(error) : MOTET_OK;
-  if (status == MOTET_OK) status = push_text(chat, turn, text.data, text.length, tiles, error, tokens);
+  motet_status status = !MT_ARRAY_PUSH(tokens, chat->turn_begin) ? no_memory(error) : MOTET_OK;
+  if (status == MOTET_OK) status = push_text(chat, turn, &text, tiles, error, tokens);
   if (status == MOTET_OK && !MT_ARRAY_PUSH(tokens, chat->turn_end)) status = no_memory(error);
   size_t learnt_end = tokens->count;
   if (status == MOTET_OK && chat->end_newline) status = encode(chat, "\n", 1, error, tokens);
@@ -132,7 +160,7 @@ motet_status mt_chat_encode(const mt_chat *chat, const mt_conversation *conversa
                             const int32_t *tiles, motet_error *error, mt_tokens *tokens, mt_marks *targets) {
   size_t begin = tokens->count;
   int64_t image_tokens = 0;
-  for (size_t i = 0; i < conversation->images.count; i++) image_tokens += (int64_t)tiles[i] * chat->tokens_per_tile;
+  for (size_t i = 0; i < conversation->media.count; i++) image_tokens += (int64_t)tiles[i] * chat->tokens_per_tile;
   if (image_tokens > INT32_MAX / 2)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%" PRId64 " image tokens in one sample", image_tokens);
   motet_status status = MOTET_OK;
@@ -141,7 +169,7 @@ motet_status mt_chat_encode(const mt_chat *chat, const mt_conversation *conversa
       (!MT_ARRAY_PUSH(tokens, chat->first) || (targets != NULL && !MT_ARRAY_PUSH(targets, false))))
     status = no_memory(error);
   if (status == MOTET_OK && system != NULL && (conversation->turns.count == 0 || turns[0].role != MT_ROLE_SYSTEM)) {
-    const mt_turn own = {MT_ROLE_SYSTEM, system, strlen(system)};
+    const mt_turn own = {.role = MT_ROLE_SYSTEM, .text = system, .bytes = strlen(system)};
     status = push_turn(chat, &own, &tiles, error, tokens, targets);
   }
   for (size_t i = 0; i < conversation->turns.count && status == MOTET_OK; i++)

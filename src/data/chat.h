@@ -41,7 +41,7 @@ motet_status mt_chat_create(const mt_tokenizer *tokenizer, const mt_internvl *co
  * These are the assistant's words with their <|im_end|>, not the opening in front nor a newline behind it, as
  * InternVL's training code has it. Turns are encoded one by one.
  * @param system NULL, or the text of a system turn for conversations without one
- * @param tiles  [images] tiles of each picture
+ * @param tiles  [media] tiles of each picture, frames of each video (one tile each)
  */
 motet_status mt_chat_encode(const mt_chat *chat, const mt_conversation *conversation, const char *system,
                             const int32_t *tiles, motet_error *error, mt_tokens *tokens, mt_marks *targets);

@@ -1,5 +1,8 @@
 #include "data/conversation.h"
 
+#include "base/text.h"
+
+#include <assert.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +29,14 @@ static motet_status at_key(motet_error *error, const char *key, motet_status sta
   return status;
 }
 
-const char *mt_image_marker_find(const char *text, size_t bytes) {
-  return bytes == 0 ? NULL : memmem(text, bytes, MT_IMAGE_MARKER, strlen(MT_IMAGE_MARKER));
+static_assert(sizeof MT_IMAGE_MARKER == sizeof MT_VIDEO_MARKER, "markers have one length");
+
+const char *mt_marker_find(const char *text, size_t bytes, bool *video) {
+  if (bytes == 0) return NULL;
+  const char *image = memmem(text, bytes, MT_IMAGE_MARKER, MT_MARKER_BYTES),
+             *moving = memmem(text, bytes, MT_VIDEO_MARKER, MT_MARKER_BYTES);
+  *video = moving != NULL && (image == NULL || moving < image);
+  return *video ? moving : image;
 }
 
 static motet_status read_role(const json_t *value, const char *key, size_t place, motet_error *error,
@@ -44,72 +53,155 @@ static motet_status read_role(const json_t *value, const char *key, size_t place
                    place + 1, name);
 }
 
+/* LLaMA-Factory's and ms-swift's "system": a text beside the turns. */
+static motet_status read_system(const json_t *root, const json_t *first, const char *role_key, motet_error *error,
+                                mt_conversation *conversation) {
+  const json_t *system = json_object_get(root, "system");
+  const char *role = json_string_value(json_object_get(first, role_key));
+  if (system == NULL || json_is_null(system) || (json_is_string(system) && json_string_length(system) == 0))
+    return MOTET_OK;
+  if (!json_is_string(system)) return malformed(error, "system", "\"system\" is no text");
+  if (role != NULL && strcmp(role, "system") == 0)
+    return malformed(error, "system",
+                     "\"system\" beside a first turn that is the system's: one of them belongs here");
+  const mt_turn turn = {
+      .role = MT_ROLE_SYSTEM, .text = json_string_value(system), .bytes = json_string_length(system)};
+  return MT_ARRAY_PUSH(&conversation->turns, turn) ? MOTET_OK
+                                                   : mt_error_memory(error, sizeof turn, "a conversation");
+}
+
 static motet_status read_turns(const json_t *root, motet_error *error, mt_conversation *conversation) {
   size_t form = json_object_get(root, FORMS[0].list) != NULL ? 0 : 1;
   const json_t *list = json_object_get(root, FORMS[form].list);
   if (!json_is_array(list) || json_array_size(list) == 0)
-    return malformed(error, FORMS[0].list, "no list \"messages\" or \"conversations\" with turns in it");
+    return malformed(error, FORMS[0].list, "no list \"messages\" or \"conversations\" with turns in it%s",
+                     json_object_get(root, "instruction") != NULL || json_object_get(root, "query") != NULL
+                         ? "; questions and answers under other keys must be rewritten as turns"
+                         : "");
   bool answered = false;
+  motet_status read = read_system(root, json_array_get(list, 0), FORMS[form].role, error, conversation);
+  if (read != MOTET_OK) return read;
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *item = json_array_get(list, i), *text = json_object_get(item, FORMS[form].text);
-    mt_turn turn;
+    mt_turn turn = {0};
     motet_status status =
         read_role(json_object_get(item, FORMS[form].role), FORMS[form].role, i, error, &turn.role);
     if (status != MOTET_OK) return status;
     if (!json_is_string(text))
-      return malformed(error, FORMS[form].text, "turn %zu has no text \"%s\"", i + 1, FORMS[form].text);
+      return malformed(error, FORMS[form].text,
+                       json_is_array(text)
+                           ? "turn %zu: \"%s\" is a list of parts; a text with <image> and <video> for the "
+                             "entries of \"images\" and \"videos\" belongs there"
+                           : "turn %zu has no text \"%s\"",
+                       i + 1, FORMS[form].text);
+    turn.unlearnt = json_is_false(json_object_get(item, "loss"));
     if (turn.role == MT_ROLE_SYSTEM && i > 0)
       return malformed(error, FORMS[form].role, "turn %zu is the system's; it may only be the first", i + 1);
     turn.text = json_string_value(text);
     turn.bytes = json_string_length(text);
-    answered = answered || turn.role == MT_ROLE_ASSISTANT;
+    answered = answered || (turn.role == MT_ROLE_ASSISTANT && !turn.unlearnt);
     if (!MT_ARRAY_PUSH(&conversation->turns, turn)) return mt_error_memory(error, sizeof turn, "a conversation");
   }
   return answered ? MOTET_OK : malformed(error, FORMS[form].list, "no turn of the assistant to learn from");
 }
 
-/* A picture is a path, or an object with one. */
-static motet_status read_image(const json_t *value, motet_error *error, mt_conversation *conversation) {
+/* A picture or video is a path, or an object with one. */
+static motet_status read_path(const json_t *value, const char *key, motet_error *error, mt_path_list *list) {
   const json_t *path = json_is_object(value) ? json_object_get(value, "path") : value;
   if (!json_is_string(path) || json_string_length(path) == 0 ||
       strlen(json_string_value(path)) != json_string_length(path))
-    return malformed(error, "images", "picture %zu is not a path", conversation->images.count + 1);
-  if (!MT_ARRAY_PUSH(&conversation->images, json_string_value(path)))
+    return malformed(error, key, "entry %zu of \"%s\" is not a path", list->count + 1, key);
+  if (!MT_ARRAY_PUSH(list, json_string_value(path)))
     return mt_error_memory(error, sizeof(char *), "a conversation");
   return MOTET_OK;
 }
 
-static motet_status read_images(const json_t *root, motet_error *error, mt_conversation *conversation) {
-  const json_t *images = json_object_get(root, "images");
-  if (images == NULL) images = json_object_get(root, "image"); /* InternVL's form: one path or several */
-  if (images == NULL || json_is_null(images)) return MOTET_OK;
-  if (!json_is_array(images)) return read_image(images, error, conversation);
-  for (size_t i = 0; i < json_array_size(images); i++) {
-    motet_status status = read_image(json_array_get(images, i), error, conversation);
+/* `plural` holds a list, `singular` (InternVL's form) one path or several. */
+static motet_status read_paths(const json_t *root, const char *plural, const char *singular, motet_error *error,
+                               mt_path_list *list) {
+  const char *key = json_object_get(root, plural) != NULL ? plural : singular;
+  const json_t *paths = json_object_get(root, key);
+  if (paths == NULL || json_is_null(paths)) return MOTET_OK;
+  if (!json_is_array(paths)) return read_path(paths, key, error, list);
+  for (size_t i = 0; i < json_array_size(paths); i++) {
+    motet_status status = read_path(json_array_get(paths, i), key, error, list);
     if (status != MOTET_OK) return status;
   }
   return MOTET_OK;
 }
 
+static motet_status read_media(const json_t *root, motet_error *error, mt_conversation *conversation) {
+  motet_status status = read_paths(root, "images", "image", error, &conversation->images);
+  return status == MOTET_OK ? read_paths(root, "videos", "video", error, &conversation->videos) : status;
+}
+
 size_t mt_conversation_markers(const mt_conversation *conversation) {
   size_t markers = 0;
+  bool video;
   for (size_t i = 0; i < conversation->turns.count; i++) {
     const mt_turn *turn = &conversation->turns.data[i];
     if (turn->role != MT_ROLE_USER) continue;
     const char *text = turn->text, *end = text + turn->bytes;
-    while ((text = mt_image_marker_find(text, (size_t)(end - text))) != NULL) {
+    while ((text = mt_marker_find(text, (size_t)(end - text), &video)) != NULL) {
       markers++;
-      text += strlen(MT_IMAGE_MARKER);
+      text += MT_MARKER_BYTES;
     }
   }
   return markers;
 }
 
-static motet_status check_markers(const mt_conversation *conversation, motet_error *error) {
-  size_t markers = mt_conversation_markers(conversation);
-  if (markers == conversation->images.count) return MOTET_OK;
-  return malformed(error, "images", "%zu " MT_IMAGE_MARKER " in the user's turns, but %zu pictures", markers,
-                   conversation->images.count);
+/* Markers in front of the first user's turn. */
+static motet_status put_in_front(mt_conversation *conversation, motet_error *error) {
+  size_t first = 0;
+  while (first < conversation->turns.count && conversation->turns.data[first].role != MT_ROLE_USER) first++;
+  if (first == conversation->turns.count)
+    return malformed(error, "images", "pictures without a user's turn that they could stand in");
+  mt_turn *turn = &conversation->turns.data[first];
+  mt_text text = {0};
+  for (size_t i = 0; i < conversation->images.count; i++) mt_text_append(&text, MT_IMAGE_MARKER "\n");
+  for (size_t i = 0; i < conversation->videos.count; i++) mt_text_append(&text, MT_VIDEO_MARKER "\n");
+  mt_text_bytes(&text, turn->text, turn->bytes);
+  if (text.failed) {
+    mt_text_free(&text);
+    return mt_error_memory(error, turn->bytes, "a conversation");
+  }
+  conversation->fronted = text.data;
+  turn->text = text.data;
+  turn->bytes = text.length;
+  return MOTET_OK;
+}
+
+static motet_status too_few(motet_error *error, const char *key, const char *marker, size_t markers, size_t paths) {
+  return malformed(
+      error, key,
+      "%zu %s in the user's turns, but %zu in \"%s\": there must be as many, or no marker at all to have "
+      "all in front",
+      markers, marker, paths, key);
+}
+
+motet_status mt_conversation_place(mt_conversation *conversation, motet_error *error) {
+  size_t next[2] = {0, 0}; /* pictures, videos */
+  const size_t images = conversation->images.count, videos = conversation->videos.count;
+  if (images + videos > 0 && mt_conversation_markers(conversation) == 0) {
+    motet_status status = put_in_front(conversation, error);
+    if (status != MOTET_OK) return status;
+  }
+  for (size_t i = 0; i < conversation->turns.count; i++) {
+    const mt_turn *turn = &conversation->turns.data[i];
+    if (turn->role != MT_ROLE_USER) continue;
+    const char *text = turn->text, *end = text + turn->bytes;
+    bool video;
+    for (; (text = mt_marker_find(text, (size_t)(end - text), &video)) != NULL; text += MT_MARKER_BYTES) {
+      const size_t place = next[video]++;
+      if (place >= (video ? videos : images)) continue; /* told below, with their number */
+      const char *path = video ? conversation->videos.data[place] : conversation->images.data[place];
+      if (!MT_ARRAY_PUSH(&conversation->media, (mt_medium){path, video}))
+        return mt_error_memory(error, sizeof(mt_medium), "a conversation");
+    }
+  }
+  if (next[0] != images) return too_few(error, "images", MT_IMAGE_MARKER, next[0], images);
+  if (next[1] != videos) return too_few(error, "videos", MT_VIDEO_MARKER, next[1], videos);
+  return MOTET_OK;
 }
 
 motet_status mt_conversation_parse(const char *line, size_t bytes, motet_error *error,
@@ -118,17 +210,27 @@ motet_status mt_conversation_parse(const char *line, size_t bytes, motet_error *
   json_error_t where;
   json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
   conversation->document = root;
-  if (root == NULL)
-    return mt_error_set(error, MOTET_ERROR_PARSE, "not JSON: %s at column %d", where.text, where.column);
-  if (!json_is_object(root)) return mt_error_set(error, MOTET_ERROR_PARSE, "not a JSON object");
+  if (root == NULL) {
+    size_t begin = 0;
+    while (begin < bytes && (line[begin] == ' ' || line[begin] == '\t')) begin++;
+    bool list = begin < bytes && line[begin] == '[';
+    return mt_error_set(error, MOTET_ERROR_PARSE, "not JSON: %s at column %d%s", where.text, where.column,
+                        list ? "; a file that is one list must be rewritten, a sample a line" : "");
+  }
+  if (!json_is_object(root))
+    return mt_error_set(error, MOTET_ERROR_PARSE, "not a JSON object%s",
+                        json_is_array(root) ? "; of a list of samples each belongs on a line of its own" : "");
   motet_status status = read_turns(root, error, conversation);
-  if (status == MOTET_OK) status = read_images(root, error, conversation);
-  return status == MOTET_OK ? check_markers(conversation, error) : status;
+  if (status == MOTET_OK) status = read_media(root, error, conversation);
+  return status == MOTET_OK ? mt_conversation_place(conversation, error) : status;
 }
 
 void mt_conversation_free(mt_conversation *conversation) {
   json_decref(conversation->document);
   free(conversation->turns.data);
   free(conversation->images.data);
+  free(conversation->videos.data);
+  free(conversation->media.data);
+  free(conversation->fronted);
   *conversation = (mt_conversation){0};
 }

@@ -33,25 +33,30 @@ static motet_status at_line(const mt_dataset *dataset, int32_t line, motet_error
   return status;
 }
 
-/* Reads the headers of the line's pictures and appends them to the data set. */
-static motet_status probe_images(mt_dataset *dataset, line_scratch *scratch, motet_error *error) {
-  size_t count = scratch->conversation.images.count;
-  mt_internvl config = mt_tiling_share(dataset->config, count);
+/* Reads the headers of the line's pictures and videos and appends them to the data set. */
+static motet_status probe_media(mt_dataset *dataset, line_scratch *scratch, motet_error *error) {
+  const mt_conversation *conversation = &scratch->conversation;
+  const mt_internvl config = mt_tiling_share(dataset->config, conversation->images.count);
   scratch->tiles.count = 0;
-  for (size_t i = 0; i < count; i++) {
-    const char *name = scratch->conversation.images.data[i];
+  for (size_t i = 0; i < conversation->media.count; i++) {
+    const char *name = conversation->media.data[i].path;
+    if (strstr(name, "://") != NULL || strncmp(name, "data:", 5) == 0) {
+      mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "%.80s is no local file, whose path belongs here", name);
+      mt_error_key(error, conversation->media.data[i].video ? "videos" : "images");
+      return MOTET_ERROR_UNSUPPORTED;
+    }
     bool absolute = name[0] == '/' || dataset->root[0] == '\0';
-    mt_dataset_image image = {.path = absolute ? mt_arena_text(dataset->arena, name)
-                                               : mt_arena_format(dataset->arena, "%s/%s", dataset->root, name)};
-    if (image.path == NULL) return mt_error_memory(error, strlen(name), "a picture's path");
-    motet_status status = mt_image_probe(image.path, error, &image.width, &image.height);
+    mt_dataset_medium medium = {.path = absolute ? mt_arena_text(dataset->arena, name)
+                                                 : mt_arena_format(dataset->arena, "%s/%s", dataset->root, name)};
+    if (medium.path == NULL) return mt_error_memory(error, strlen(name), "a picture's path");
+    motet_status status = mt_medium_probe(&config, medium.path, conversation->media.data[i].video,
+                                          dataset->video_frames, error, &medium.form);
     if (status != MOTET_OK) {
       mt_error_key(error, name);
       return status;
     }
-    image.tiling = mt_tiling_choose(&config, image.width, image.height);
-    if (!MT_ARRAY_PUSH(&dataset->images, image) || !MT_ARRAY_PUSH(&scratch->tiles, image.tiling.tiles))
-      return mt_error_memory(error, sizeof image, "the list of pictures");
+    if (!MT_ARRAY_PUSH(&dataset->media, medium) || !MT_ARRAY_PUSH(&scratch->tiles, medium.form.tiling.tiles))
+      return mt_error_memory(error, sizeof medium, "the list of pictures");
   }
   return MOTET_OK;
 }
@@ -76,27 +81,28 @@ static int32_t count_targets(const mt_marks *targets) {
 /* Adds the sample of one line, or leaves it out if it is too long. */
 static motet_status add_line(mt_dataset *dataset, const char *text, size_t bytes, int64_t offset, int32_t line,
                              line_scratch *scratch, motet_error *error) {
-  size_t first_image = dataset->images.count;
+  size_t first_medium = dataset->media.count;
   mt_conversation_free(&scratch->conversation);
   motet_status status = mt_conversation_parse(text, bytes, error, &scratch->conversation);
-  if (status == MOTET_OK) status = probe_images(dataset, scratch, error);
+  if (status == MOTET_OK) status = probe_media(dataset, scratch, error);
   if (status == MOTET_OK) status = encode_line(dataset, scratch, error);
   if (status != MOTET_OK) return status;
   mt_sample sample = {.line = line,
                       .tokens = (int32_t)scratch->tokens.count,
                       .targets = count_targets(&scratch->targets),
-                      .images = (int32_t)scratch->tiles.count};
+                      .images = (int32_t)scratch->conversation.images.count,
+                      .videos = (int32_t)scratch->conversation.videos.count};
   for (size_t i = 0; i < scratch->tiles.count; i++) sample.tiles += scratch->tiles.data[i];
   if (dataset->max_tokens > 0 && sample.tokens > dataset->max_tokens) {
     if (dataset->refuse_long)
       return mt_error_set(error, MOTET_ERROR_PARSE, "%" PRId32 " tokens; at most %" PRId32 " are allowed",
                           sample.tokens, dataset->max_tokens);
     dataset->dropped++;
-    dataset->images.count = first_image;
+    dataset->media.count = first_medium;
     return MOTET_OK;
   }
   if (!MT_ARRAY_PUSH(&dataset->samples, sample) ||
-      !MT_ARRAY_PUSH(&dataset->lines, (mt_dataset_line){offset, (int64_t)bytes, (int64_t)first_image}))
+      !MT_ARRAY_PUSH(&dataset->lines, (mt_dataset_line){offset, (int64_t)bytes, (int64_t)first_medium}))
     return mt_error_memory(error, sizeof sample, "the list of samples");
   return MOTET_OK;
 }
@@ -118,8 +124,10 @@ static motet_status read_lines(mt_dataset *dataset, FILE *file, motet_error *err
   while (status == MOTET_OK && (errno = 0, length = getline(&text, &capacity, file)) >= 0) {
     if (line == INT32_MAX) status = mt_error_set(error, MOTET_ERROR_LIMIT, "too many lines");
     line++;
-    if (status == MOTET_OK && !is_blank(text, (size_t)length))
-      status = add_line(dataset, text, (size_t)length, offset, line, &scratch, error);
+    /* Some editors put a byte-order mark in front. */
+    const size_t mark = line == 1 && length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    if (status == MOTET_OK && !is_blank(text + mark, (size_t)length - mark))
+      status = add_line(dataset, text + mark, (size_t)length - mark, offset + (int64_t)mark, line, &scratch, error);
     offset += length;
   }
   status = at_line(dataset, line, error, status);
@@ -167,6 +175,7 @@ motet_status mt_dataset_open(const char *path, const mt_tokenizer *tokenizer, co
   made->config = config;
   made->max_tokens = options->max_tokens;
   made->refuse_long = options->refuse_long;
+  made->video_frames = options->video_frames > 0 ? options->video_frames : MT_DATASET_VIDEO_FRAMES;
   motet_status status = mt_chat_create(tokenizer, config, error, &made->chat);
   if (status != MOTET_OK) goto fail;
   made->arena = mt_arena_create();
@@ -195,7 +204,7 @@ void mt_dataset_close(mt_dataset *dataset) {
   if (dataset->descriptor >= 0) close(dataset->descriptor);
   free(dataset->samples.data);
   free(dataset->lines.data);
-  free(dataset->images.data);
+  free(dataset->media.data);
   mt_arena_destroy(dataset->arena);
   free(dataset);
 }
@@ -215,6 +224,7 @@ uint64_t mt_dataset_digest(const mt_dataset *dataset) {
     const mt_sample *sample = &dataset->samples.data[i];
     const int32_t values[] = {sample->line, sample->tokens, sample->targets, sample->tiles, sample->images};
     for (size_t v = 0; v < sizeof values / sizeof *values; v++) mt_digest_integer(digest, values[v]);
+    if (sample->videos > 0) mt_digest_integer(digest, sample->videos);
   }
   uint64_t value = mt_digest_value(digest);
   mt_digest_destroy(digest);
@@ -246,13 +256,14 @@ static motet_status read_sample(const mt_dataset *dataset, int32_t sample, motet
   motet_status status = read_line(dataset, line, error, &text);
   if (status == MOTET_OK) status = mt_conversation_parse(text, (size_t)line->bytes, error, conversation);
   free(text);
-  if (status == MOTET_OK && conversation->images.count != (size_t)known->images)
+  const size_t media = (size_t)known->images + (size_t)known->videos;
+  if (status == MOTET_OK && conversation->media.count != media)
     status = mt_error_set(error, MOTET_ERROR_FAILED, "changed since the data set was opened");
   if (status != MOTET_OK) return status;
-  *tiles = malloc(((size_t)known->images + 1) * sizeof **tiles);
-  if (*tiles == NULL) return mt_error_memory(error, (size_t)known->images * sizeof **tiles, "a sample");
-  for (int32_t i = 0; i < known->images; i++)
-    (*tiles)[i] = dataset->images.data[line->first_image + i].tiling.tiles;
+  *tiles = malloc((media + 1) * sizeof **tiles);
+  if (*tiles == NULL) return mt_error_memory(error, media * sizeof **tiles, "a sample");
+  for (size_t i = 0; i < media; i++)
+    (*tiles)[i] = dataset->media.data[line->first_medium + (int64_t)i].form.tiling.tiles;
   return MOTET_OK;
 }
 
@@ -283,7 +294,7 @@ motet_status mt_dataset_question(const mt_dataset *dataset, int32_t sample, mote
       last--; /* parsing saw to it that there is one */
     mt_text_bytes(answer, conversation.turns.data[last].text, conversation.turns.data[last].bytes);
     conversation.turns.count = last;
-    conversation.images.count = mt_conversation_markers(&conversation);
+    conversation.media.count = mt_conversation_markers(&conversation);
     status = mt_chat_encode(&dataset->chat, &conversation, dataset->system_prompt, tiles, error, tokens, NULL);
   }
   if (status == MOTET_OK) status = mt_chat_open_answer(&dataset->chat, error, tokens);
@@ -295,12 +306,12 @@ motet_status mt_dataset_question(const mt_dataset *dataset, int32_t sample, mote
 
 motet_status mt_dataset_pictures(const mt_dataset *dataset, int32_t sample, mt_arena *arena, motet_error *error,
                                  const char ***paths, int32_t *count) {
-  const int32_t images = dataset->samples.data[sample].images;
-  const char **list = MT_ARENA_NEW(arena, const char *, images);
-  if (list == NULL) return mt_error_memory(error, (size_t)images * sizeof *list, "paths of pictures");
-  for (int32_t i = 0; i < images; i++)
-    list[i] = dataset->images.data[dataset->lines.data[sample].first_image + i].path;
+  const int32_t media = dataset->samples.data[sample].images + dataset->samples.data[sample].videos;
+  const char **list = MT_ARENA_NEW(arena, const char *, media);
+  if (list == NULL) return mt_error_memory(error, (size_t)media * sizeof *list, "paths of pictures");
+  for (int32_t i = 0; i < media; i++)
+    list[i] = dataset->media.data[dataset->lines.data[sample].first_medium + i].path;
   *paths = list;
-  *count = images;
+  *count = media;
   return MOTET_OK;
 }

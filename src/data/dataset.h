@@ -1,10 +1,11 @@
 /** @file
- * Data sets of conversations with pictures: JSON lines as LLaMA-Factory, ms-swift (`messages`) and ShareGPT
+ * Data sets of conversations with pictures and videos: JSON lines as LLaMA-Factory, ms-swift (`messages`) and
+ * ShareGPT
  * (`conversations`) write them. See docs/formats/data.md.
  *
- * Opening reads every line and every picture's header, no pixels: lengths, tiles and targets of each sample are
- * known before training, on every rank, and errors show before the first step. An open data set is read-only;
- * threads may share it.
+ * Opening reads every line and the headers of pictures and videos, no pixels: lengths, tiles and targets of each
+ * sample are known before training, on every rank, and errors show before the first step. An open data set is
+ * read-only; threads may share it.
  */
 #ifndef MT_DATA_DATASET_H
 #define MT_DATA_DATASET_H
@@ -20,10 +21,14 @@
 
 typedef struct mt_dataset mt_dataset;
 
+/** Frames of a video where nothing else is asked for: as in the examples of InternVL's cards. */
+enum { MT_DATASET_VIDEO_FRAMES = 8 };
+
 typedef struct mt_dataset_options {
   const char *images_root;   /* directory of relative picture paths; NULL: the data file's own */
   const char *system_prompt; /* put in front of conversations without one; NULL: none */
   int32_t max_tokens;        /* longest sample, 0: any */
+  int32_t video_frames;      /* sampled of a video that has as many; 0: MT_DATASET_VIDEO_FRAMES */
   bool refuse_long;          /* a longer sample is an error; otherwise it is left out and counted */
 } mt_dataset_options;
 
@@ -32,8 +37,8 @@ typedef struct mt_sample {
   int32_t line;    /* in the file, from 1 */
   int32_t tokens;  /* with image tokens */
   int32_t targets; /* tokens that carry a loss */
-  int32_t tiles;
-  int32_t images;
+  int32_t tiles;   /* of pictures, and one a sampled frame of videos */
+  int32_t images, videos;
 } mt_sample;
 
 /** Opens the JSON lines at @p path. @p tokenizer and @p config must outlive the data set. Errors name file and
@@ -94,8 +99,8 @@ int64_t mt_dataset_tile_floats(const mt_dataset *dataset);
 motet_status mt_dataset_question(const mt_dataset *dataset, int32_t sample, motet_error *error, mt_tokens *tokens,
                                  mt_text *answer);
 
-/** The paths of sample @p sample's pictures, in their order; the list is in @p arena, the paths live as long as the
- * data set. */
+/** The paths of sample @p sample's pictures and videos, in their order; the list is in @p arena, the paths live as
+ * long as the data set. */
 motet_status mt_dataset_pictures(const mt_dataset *dataset, int32_t sample, mt_arena *arena, motet_error *error,
                                  const char ***paths, int32_t *count);
 

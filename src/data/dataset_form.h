@@ -4,20 +4,19 @@
 
 #include "data/chat.h"
 #include "data/dataset.h"
-#include "data/image.h"
+#include "data/medium.h"
 
-/** A picture as its header described it when the data set was opened. */
-typedef struct mt_dataset_image {
+/** A picture or video as its header described it when the data set was opened. */
+typedef struct mt_dataset_medium {
   const char *path;
-  int32_t width, height;
-  mt_tiling tiling;
-} mt_dataset_image;
+  mt_medium_form form;
+} mt_dataset_medium;
 
 /** Where a sample's line lies in the file. */
 typedef struct mt_dataset_line {
   int64_t offset;
   int64_t bytes;
-  int64_t first_image; /* of the sample's pictures in `images` */
+  int64_t first_medium; /* of the sample's pictures and videos in `media` */
 } mt_dataset_line;
 
 struct mt_dataset {
@@ -26,12 +25,12 @@ struct mt_dataset {
   const mt_internvl *config;
   mt_chat chat;
   int descriptor;
-  int32_t max_tokens;
+  int32_t max_tokens, video_frames;
   bool refuse_long;
   int32_t dropped;
   MT_ARRAY(mt_sample) samples;
   MT_ARRAY(mt_dataset_line) lines; /* one a sample */
-  MT_ARRAY(mt_dataset_image) images;
+  MT_ARRAY(mt_dataset_medium) media;
 };
 
 /** Reads and encodes sample @p sample again, appending to @p tokens and @p targets. */

@@ -148,24 +148,6 @@ static motet_status load_tokens(const mt_dataset *dataset, const mt_row *row, mt
   return MOTET_OK;
 }
 
-static motet_status load_image(const mt_dataset *dataset, const mt_dataset_image *known, motet_error *error,
-                               float *pixels) {
-  mt_image image;
-  motet_status status = mt_image_read(known->path, error, &image);
-  if (status != MOTET_OK) return status;
-  if (image.width == known->width && image.height == known->height) {
-    status = mt_image_tiles(dataset->config, &image, &known->tiling, error, pixels);
-  } else {
-    status = mt_error_set(error, MOTET_ERROR_FAILED,
-                          "%s changed since the data set was opened: %" PRId32 " x %" PRId32
-                          " pixels, then %" PRId32 " x %" PRId32,
-                          known->path, image.width, image.height, known->width, known->height);
-    mt_error_place(error, known->path, 0);
-  }
-  mt_image_free(&image);
-  return status;
-}
-
 int64_t mt_dataset_tile_floats(const mt_dataset *dataset) {
   int64_t side = dataset->config->vision.image_size;
   return 3 * side * side;
@@ -174,12 +156,12 @@ int64_t mt_dataset_tile_floats(const mt_dataset *dataset) {
 motet_status mt_dataset_pixels(const mt_dataset *dataset, const mt_row *row, motet_error *error, float *pixels) {
   for (int32_t s = 0; s < row->samples; s++) {
     const mt_sample *sample = mt_dataset_sample(dataset, row->sample[s]);
-    const mt_dataset_image *images = dataset->images.data + dataset->lines.data[row->sample[s]].first_image;
-    for (int32_t i = 0; i < sample->images; i++) {
-      motet_status status = load_image(dataset, &images[i], error, pixels);
+    const mt_dataset_medium *media = dataset->media.data + dataset->lines.data[row->sample[s]].first_medium;
+    for (int32_t i = 0; i < sample->images + sample->videos; i++) {
+      motet_status status = mt_medium_load(dataset->config, media[i].path, &media[i].form, error, pixels);
       if (status != MOTET_OK)
         return mt_error_context(error, status, "%s, line %" PRId32, dataset->path, sample->line);
-      pixels += images[i].tiling.tiles * mt_dataset_tile_floats(dataset);
+      pixels += media[i].form.tiling.tiles * mt_dataset_tile_floats(dataset);
     }
   }
   return MOTET_OK;

@@ -16,12 +16,14 @@ typedef struct mt_prompt_options {
   const char *text;          /* the user's turn */
   const char *const *images; /* paths */
   int32_t image_count;
+  const char *const *videos;
+  int32_t video_count, video_frames; /* video_frames: sampled of each that has as many */
 } mt_prompt_options;
 
 /**
- * Makes the prompt of one question. Where the text has `<image>` for each picture they stand there, where it has
- * none all stand in front of it, each on a line. Errors name the picture. Free with mt_prompt_free(), also after an
- * error.
+ * Makes the prompt of one question. Where the text has `<image>` and `<video>` for each picture and video they
+ * stand there, where it has none all stand in front of it, each on a line. Errors name the picture. Free with
+ * mt_prompt_free(), also after an error.
  */
 motet_status mt_prompt_make(const mt_tokenizer *tokenizer, const mt_internvl *config,
                             const mt_prompt_options *options, motet_error *error, mt_prompt *prompt);

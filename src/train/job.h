@@ -58,7 +58,7 @@ typedef struct mt_job {
   const char *output_dir;
   struct {
     const char *train, *eval, *images_root, *tokenizer, *system_prompt;
-    int64_t max_tokens;
+    int64_t max_tokens, video_frames;
   } data;
   struct {
     int64_t pipeline, data, context, tensor;

@@ -40,6 +40,7 @@ const mt_job_key mt_job_keys[] = {
          "a tokenizer.json or its directory; without it: the model's"),
     TEXT("data.system_prompt", data.system_prompt, false, NULL, "put in front of conversations that have none"),
     INTEGER("data.max_tokens", data.max_tokens, 0, 1e9, "0", "longer samples are left out; 0: none"),
+    INTEGER("data.video_frames", data.video_frames, 1, 4096, "8", "frames of a video that has as many"),
 
     INTEGER("parallel.pipeline", parallel.pipeline, 1, 65536, "1", "ranks of one pipeline"),
     INTEGER("parallel.data", parallel.data, 1, 65536, "1", "pipelines that share the data"),

@@ -34,7 +34,8 @@ static motet_status open_dataset(const mt_setup *setup, const char *path, motet_
   const mt_job *job = setup->job;
   mt_dataset_options options = {.images_root = job->data.images_root,
                                 .system_prompt = job->data.system_prompt,
-                                .max_tokens = (int32_t)job->data.max_tokens};
+                                .max_tokens = (int32_t)job->data.max_tokens,
+                                .video_frames = (int32_t)job->data.video_frames};
   motet_status status = mt_dataset_open(path, setup->tokenizer, &setup->config, &options, error, dataset);
   if (status == MOTET_OK && mt_dataset_count(*dataset) == 0) {
     status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no sample in it%s",

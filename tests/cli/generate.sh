@@ -37,6 +37,12 @@ Please describe the image shortly.' --json
 python3 "$work/compare.py" "$out" together || fail "pictures at their places"
 generate 0 "$@" --image $pictures/wide.jpg
 grep -q "^$pictures/wide.jpg$" "$out" || fail "the picture's name: $(cat "$out")"
+# A video is eight pictures of one tile, with their numbers.
+generate 0 "$@" --video video/waves.mp4 --video video/moving.gif --json
+[ "$(grep -c '"text"' "$out")" -eq 2 ] || fail "two videos, two answers: $(cat "$out")"
+generate 0 "$@" --video video/waves.mp4 --video-frames 3 --image $pictures/wide.jpg --together
+refused 2 'has no video stream' "$@" --video video/sound.mp4
+refused 2 'no MP4' "$@" --video $pictures/rgb.png
 generate 0 "$@" --prompt 'Who are you?' --system 'A painter.'
 
 # Lines of a data file, with their own answers.
@@ -52,8 +58,8 @@ refused 2 'train.jsonl is no PNG' "$@" --image train/train.jsonl
 refused 2 'tokenizer.json: No such file' generate --image $pictures/rgb.png
 refused 2 'neither a config.json nor a whole checkpoint' dataset --image $pictures/rgb.png
 refused 2 'there is no nowhere' nowhere --image $pictures/rgb.png
-refused 2 "the prompt has 2 <image>, but there are 1 pictures" "$@" --image $pictures/rgb.png --prompt '<image><image>'
-refused 2 'needs an --image' "$@"
+refused 2 "the prompt: 2 <image> in the user's turns, but 1 in" "$@" --image $pictures/rgb.png --prompt '<image><image>'
+refused 2 'needs an --image or --video FILE' "$@"
 refused 2 'exclude each other' "$@" --image $pictures/rgb.png --data train/train.jsonl
 refused 2 'bring their own questions' "$@" --data train/train.jsonl --prompt x
 refused 2 'max-tokens: 1 to' generate --image $pictures/rgb.png --max-tokens 0

@@ -1,4 +1,5 @@
-/* A line of a data set from arbitrary bytes: the users' markers are as many as the pictures. */
+/* A line of a data set from arbitrary bytes: the users' markers are as many as pictures and videos, and each has
+ * its own. */
 #include "data/conversation.h"
 
 #include <stddef.h>
@@ -12,17 +13,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   motet_error error;
   mt_conversation conversation;
   if (mt_conversation_parse((const char *)data, size, &error, &conversation) == MOTET_OK) {
-    size_t markers = 0;
+    size_t markers = 0, videos = 0;
+    bool video;
     for (size_t i = 0; i < conversation.turns.count; i++) {
       const mt_turn *turn = &conversation.turns.data[i];
       const char *text = turn->text, *end = text + turn->bytes;
       if (turn->role != MT_ROLE_USER) continue;
-      while ((text = mt_image_marker_find(text, (size_t)(end - text))) != NULL) {
+      while ((text = mt_marker_find(text, (size_t)(end - text), &video)) != NULL) {
+        if (markers == conversation.media.count || conversation.media.data[markers].video != video) abort();
         markers++;
-        text += strlen(MT_IMAGE_MARKER);
+        videos += video;
+        text += MT_MARKER_BYTES;
       }
     }
-    if (markers != conversation.images.count) abort();
+    if (markers != conversation.media.count || markers - videos != conversation.images.count ||
+        videos != conversation.videos.count)
+      abort();
   }
   mt_conversation_free(&conversation);
   return 0;

@@ -130,52 +130,6 @@ static void test_older_templates(void **state) {
   mt_tokenizer_destroy(tokenizer);
 }
 
-static void test_refuses_with_line_and_key(void **state) {
-  (void)state;
-  static const struct {
-    const char *line, *key, *text;
-  } cases[] = {
-      {"{", "", "not JSON"},
-      {"[]", "", "not a JSON object"},
-      {"{}", "messages", "no list"},
-      {"{\"messages\":[]}", "messages", "no list"},
-      {"{\"messages\":[{\"content\":\"x\"}]}", "role", "turn 1 has no text \"role\""},
-      {"{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "role", "unknown role \"tool\""},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "content", "turn 1 has no text"},
-      {"{\"conversations\":[{\"from\":\"human\"}]}", "value", "turn 1 has no text"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "messages", "no turn of the assistant"},
-      {"{\"messages\":[" ANSWER ",{\"role\":\"system\",\"content\":\"x\"}]}", "role", "only be the first"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"<image>\"}," ANSWER "]}", "images", "1 <image>"},
-      {"{\"messages\":[" ANSWER "],\"images\":[\"rgb.png\"]}", "images", "but 1 pictures"},
-      {"{\"messages\":[" ANSWER "],\"images\":[7]}", "images", "picture 1 is not a path"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"<image>\"}," ANSWER "],\"images\":[\"gone.png\"]}",
-       "gone.png", "No such file"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"<image>\"}," ANSWER "],\"images\":[\"../tilings.csv\"]}",
-       "../tilings.csv", "is no PNG"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"<IMG_CONTEXT>\"}," ANSWER "]}", "", "spells out"},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\xff\"}," ANSWER "]}", "", "not JSON"},
-  };
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char path[] = "/tmp/motet-dataset-XXXXXX";
-    close(mkstemp(path));
-    mt_text text = {0};
-    mt_text_append(&text, "{\"messages\":[" ANSWER "]}\n\n  \r\n%s\n", cases[i].line);
-    assert_int_equal(mt_file_write(path, text.data, text.length, NULL), MOTET_OK);
-    const mt_dataset_options options = {.images_root = PICTURES};
-    motet_error error;
-    motet_error_clear(&error);
-    mt_dataset *dataset;
-    motet_status status = mt_dataset_open(path, TOKENIZER, &CONFIG, &options, &error, &dataset);
-    if (status == MOTET_OK || strstr(error.text, cases[i].text) == NULL || strcmp(error.key, cases[i].key) != 0)
-      fail_msg("%s: status %d, key '%s', text '%s'", cases[i].line, status, error.key, error.text);
-    assert_null(dataset);
-    assert_string_equal(error.file, path);
-    assert_int_equal(error.line, 4);
-    unlink(path);
-    mt_text_free(&text);
-  }
-}
-
 static void test_refuses_unfit_models(void **state) {
   (void)state;
   const mt_dataset_options options = {.images_root = PICTURES};
@@ -439,7 +393,7 @@ static void test_prompt_is_the_beginning_of_a_sample(void **state) {
   assert_int_equal(prompt.tiles, json_integer_value(json_array_get(json_object_get(item, "tiles"), 0)));
   mt_prompt_free(&prompt);
   asked.text = "<image><image>?";
-  assert_int_equal(mt_prompt_make(TOKENIZER, &CONFIG, &asked, &error, &prompt), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_prompt_make(TOKENIZER, &CONFIG, &asked, &error, &prompt), MOTET_ERROR_PARSE);
   mt_prompt_free(&prompt);
 
   mt_dataset *dataset = open_good(DATASETS "sharegpt.jsonl", "You are Motet.");
@@ -459,7 +413,6 @@ int main(void) {
       cmocka_unit_test(test_messages_become_tokens),
       cmocka_unit_test(test_sharegpt_becomes_tokens),
       cmocka_unit_test(test_older_templates),
-      cmocka_unit_test(test_refuses_with_line_and_key),
       cmocka_unit_test(test_refuses_unfit_models),
       cmocka_unit_test(test_long_samples_are_dropped_or_refused),
       cmocka_unit_test(test_plan_visits_every_sample_once_an_epoch),
