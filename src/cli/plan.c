@@ -1,9 +1,11 @@
 #include "base/text.h"
+#include "cli/cluster_plan.h"
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
 #include "cli/trace_files.h"
 #include "cost/unit.h"
+#include "order/cluster_job.h"
 #include "order/unit_plan.h"
 
 #include <string.h>
@@ -155,6 +157,8 @@ static int run(const mt_command *command, int argc, char **argv) {
                              .page_path = chosen.report,
                              .json = chosen.json,
                              .summary = chosen.summary};
+  if (mt_cluster_job_is(argv[0], words - 1, argv + 1))
+    return mt_cluster_plan_present(argv[0], words - 1, argv + 1, &how);
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
 }
 
@@ -164,9 +168,11 @@ const mt_command mt_command_plan = {
         "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | --layout TEXT --unit TEXT --ranks P "
         "--microbatches M [options] | JOB.yaml [key=value ...] [options]",
     .summary = "derive, order, prove and simulate a schedule",
-    .details = "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
-               "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"
-               "on measured costs (see 'motet help profile').",
+    .details =
+        "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
+        "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"
+        "on measured costs (see 'motet help profile'); for one with the key `cluster`: a step of one replica on\n"
+        "forecasts for that cluster, a rank being a cell of devices (docs/formats/cluster-job.md).",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -1,9 +1,11 @@
 #include "base/error.h"
+#include "cli/cluster_plan.h"
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
 #include "cli/program_file.h"
 #include "cli/trace_files.h"
+#include "order/cluster_job.h"
 #include "order/unit_simulation.h"
 
 #include <math.h>
@@ -84,6 +86,8 @@ static int run(const mt_command *command, int argc, char **argv) {
                              .trace_format = chosen.trace_format,
                              .json = chosen.json,
                              .summary = chosen.summary};
+  if (mt_cluster_job_is(argv[0], words - 1, argv + 1))
+    return mt_cluster_plan_present(argv[0], words - 1, argv + 1, &how);
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
 }
 

@@ -1,0 +1,62 @@
+#include "cli/cluster_plan.h"
+
+#include "cli/present.h"
+#include "order/cluster_plan.h"
+
+/* What the document of a job's plan says beyond that of a schedule's. A rank is a cell of devices. */
+static json_t *job_members(const mt_cluster_setup *setup, const mt_cluster_plan *made) {
+  const mt_parallel *parallel = &setup->parallel[0];
+  json_t *members = json_object(), *cluster = json_object();
+  json_object_set_new(members, "step_seconds", json_real(made->plan.simulation->makespan));
+  json_object_set_new(members, "memory", mt_report_json_memory(made->plan.program, &made->plan.verification));
+  json_object_set_new(cluster, "device", json_string(setup->cluster.device.name));
+  json_object_set_new(cluster, "devices",
+                      json_integer((json_int_t)mt_parallel_cell(parallel) * parallel->data * parallel->pipeline));
+  json_object_set_new(cluster, "tensor", json_integer(parallel->tensor));
+  json_object_set_new(cluster, "ulysses", json_integer(parallel->ulysses));
+  json_object_set_new(cluster, "ring", json_integer(parallel->ring));
+  json_object_set_new(cluster, "data", json_integer(parallel->data));
+  json_object_set_new(cluster, "pipeline", json_integer(parallel->pipeline));
+  json_object_set_new(cluster, "expert", json_integer(parallel->expert));
+  json_object_set_new(cluster, "memory_bytes", json_real(setup->cluster.device.memory_bytes));
+  json_object_set_new(members, "cluster", cluster);
+  return members;
+}
+
+static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
+  json_t *members = job_members(setup, made);
+  mt_presentation presentation = {.report = {.program = made->plan.program,
+                                             .simulation = made->plan.simulation,
+                                             .verification = &made->plan.verification,
+                                             .schedule = made->schedule,
+                                             .bound = made->plan.bound},
+                                  .program_path = options->program_path,
+                                  .trace_path = options->trace_path,
+                                  .trace_format = options->trace_format,
+                                  .page_path = options->page_path,
+                                  .costs = &made->plan.costs,
+                                  .json = options->json,
+                                  .summary = options->summary,
+                                  .extra = members};
+  int code = mt_present(&presentation);
+  json_decref(members);
+  return code;
+}
+
+int mt_cluster_plan_present(const char *path, int override_count, char *const *overrides,
+                            const mt_job_plan_options *options) {
+  motet_error error;
+  motet_error_clear(&error);
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  mt_cluster_plan made = {0};
+  mt_arena *arena = mt_arena_create();
+  motet_status status = arena != NULL ? mt_cluster_job_read(arena, path, override_count, overrides, &error, &job)
+                                      : mt_error_memory(&error, sizeof(void *), "a plan");
+  if (status == MOTET_OK) status = mt_cluster_job_open(arena, &job, &error, &setup);
+  if (status == MOTET_OK) status = mt_cluster_plan_make(arena, &setup, &error, &made);
+  int code = status == MOTET_OK ? present(&setup, &made, options) : mt_cli_fail(&error, options->json);
+  mt_plan_free(&made.plan);
+  mt_arena_destroy(arena);
+  return code;
+}

@@ -1,0 +1,207 @@
+/* From a cluster job to model, cluster, degrees and shapes that fit together. */
+#include "order/cluster_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PICTURES_MAX = 65536 };
+
+static motet_status refuse(const mt_cluster_job *job, const char *key, motet_error *error, motet_status status) {
+  if (error != NULL && error->file[0] == '\0') mt_error_place(error, job->path, 0);
+  mt_error_key(error, key);
+  return status;
+}
+
+static motet_status read_model(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                               mt_cluster_setup *setup) {
+  const char *path = job->model != NULL ? job->model : job->config;
+  motet_status status = mt_architecture_read(arena, path, error, &setup->architecture);
+  if (status != MOTET_OK) return status;
+  mt_model *model = setup->architecture->model;
+  if (job->trainable.count < 0) return MOTET_OK;
+  for (int32_t l = 0; l < model->layer_count; l++) model->layers[l].trainable = false;
+  for (int32_t t = 0; t < job->trainable.count; t++) {
+    int32_t module = 0;
+    while (module < model->module_count && strcmp(model->modules[module].name, job->trainable.values[t]) != 0)
+      module++;
+    if (module == model->module_count)
+      return refuse(job, "trainable", error,
+                    mt_error_set(error, MOTET_ERROR_PARSE,
+                                 "trainable names '%.60s'; %s has no such module: 'motet model' lists them",
+                                 job->trainable.values[t], setup->architecture->title));
+    for (int32_t l = model->modules[module].layer_begin; l < model->modules[module].layer_end; l++)
+      model->layers[l].trainable = true;
+  }
+  return MOTET_OK;
+}
+
+static bool is_file(const char *name) {
+  size_t length = strlen(name);
+  return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
+}
+
+static motet_status read_cluster(const mt_cluster_job *job, motet_error *error, mt_cluster *cluster) {
+  double wanted = job->tensor * job->context * job->data * job->pipeline;
+  motet_status status;
+  if (job->ulysses > 0 || job->ring > 0)
+    wanted = job->tensor * (job->ulysses > 0 ? job->ulysses : 1) * (job->ring > 0 ? job->ring : 1) * job->data *
+             job->pipeline;
+  if (is_file(job->cluster)) {
+    status = mt_cluster_read(job->cluster, error, cluster);
+    if (status != MOTET_OK) return status;
+  } else {
+    double devices = job->devices > 0 ? job->devices : wanted;
+    if (devices > 1e7)
+      return refuse(
+          job, "parallel", error,
+          mt_error_set(error, MOTET_ERROR_LIMIT, "%.0f devices are more than a cluster may have", devices));
+    status = mt_cluster_preset(job->cluster, (int32_t)devices, error, cluster);
+    if (status != MOTET_OK) return refuse(job, "cluster", error, status);
+  }
+  if (job->memory > 0) cluster->device.memory_bytes = job->memory;
+  return MOTET_OK;
+}
+
+/* The largest Ulysses degree of which U * TP divides the KV heads inside the fast level; the ring has the rest
+ * (design: docs/forecast.md). */
+static void split_context(const mt_cluster_setup *setup, int32_t context, mt_parallel *parallel) {
+  int64_t heads = 0;
+  const mt_architecture *architecture = setup->architecture;
+  for (int32_t j = 0; j < architecture->model->module_count; j++)
+    if (architecture->facts[j].kv_heads > 0) heads = architecture->facts[j].kv_heads;
+  int32_t fast = setup->cluster.levels[setup->cluster.fast_level].devices;
+  parallel->ulysses = 1;
+  for (int32_t u = 1; u <= context; u++)
+    if (context % u == 0 && heads % ((int64_t)u * parallel->tensor) == 0 && (int64_t)u * parallel->tensor <= fast)
+      parallel->ulysses = u;
+  parallel->ring = context / parallel->ulysses;
+}
+
+static bool is(const char *text, const char *word) { return text != NULL && strcmp(text, word) == 0; }
+
+static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                                   mt_cluster_setup *setup) {
+  mt_parallel all = mt_parallel_single();
+  all.tensor = (int32_t)job->tensor;
+  all.data = (int32_t)job->data;
+  all.pipeline = (int32_t)job->pipeline;
+  all.expert = (int32_t)job->expert;
+  all.zero_level = (int32_t)job->zero;
+  all.shard_group = (int32_t)job->shard_group;
+  all.layered = is(job->layered, "true");
+  all.sequence_parallel = job->sequence != NULL ? is(job->sequence, "true") : all.tensor > 1;
+  all.overlap = !is(job->overlap, "false");
+  all.stored_scores = is(job->attention, "stored");
+  all.float32_gradients = is(job->gradients, "float32");
+  if (job->ulysses > 0 || job->ring > 0) {
+    all.ulysses = job->ulysses > 0 ? (int32_t)job->ulysses : 1;
+    all.ring = job->ring > 0 ? (int32_t)job->ring : 1;
+  } else {
+    split_context(setup, (int32_t)job->context, &all);
+  }
+  if (job->context > 1 && (double)all.ulysses * all.ring != job->context)
+    return refuse(job, "parallel.context", error,
+                  mt_error_set(error, MOTET_ERROR_PARSE, "parallel.context is %.0f, but ulysses x ring are %d x %d",
+                               job->context, all.ulysses, all.ring));
+  motet_status status = mt_parallel_check(&all, &setup->cluster, error);
+  if (status != MOTET_OK) return refuse(job, "parallel", error, status);
+  const mt_model *model = setup->architecture->model;
+  setup->parallel = MT_ARENA_NEW(arena, mt_parallel, model->module_count);
+  setup->savings = MT_ARENA_NEW(arena, uint8_t, model->layer_count);
+  if (setup->parallel == NULL || setup->savings == NULL)
+    return mt_error_memory(error, (unsigned)model->layer_count, "a job's layout");
+  for (int32_t j = 0; j < model->module_count; j++) setup->parallel[j] = all;
+  mt_saving saving = is(job->recompute, "full")        ? MT_SAVING_INPUT
+                     : is(job->recompute, "selective") ? MT_SAVING_SELECTIVE
+                     : is(job->recompute, "offload")   ? MT_SAVING_HOST
+                                                       : MT_SAVING_ALL;
+  if (saving == MT_SAVING_HOST && setup->cluster.device.host_bytes_per_second <= 0)
+    return refuse(job, "parallel.recompute", error,
+                  mt_error_set(error, MOTET_ERROR_PARSE,
+                               "activations cannot be offloaded: the cluster states no host_bandwidth"));
+  for (int32_t l = 0; l < model->layer_count; l++)
+    if (setup->architecture->designs[model->layers[l].kind].product_count > 1) setup->savings[l] = (uint8_t)saving;
+  return MOTET_OK;
+}
+
+static motet_status read_pictures(const mt_cluster_job *job, motet_error *error,
+                                  const mt_architecture *architecture, mt_picture *picture, int32_t *count) {
+  const char *text = job->video != NULL ? job->video : job->images;
+  const char *key = job->video != NULL ? "workload.video" : "workload.images";
+  *picture = architecture->usual_picture;
+  *count = architecture->reads_pictures && !architecture->decodes_text ? 1 : 0;
+  if (text == NULL || strcmp(text, "0") == 0) return MOTET_OK;
+  int numbers[3], end = 0;
+  if (sscanf(text, "%9dx%9dx%9d%n", &numbers[0], &numbers[1], &numbers[2], &end) != 3 || text[end] != '\0' ||
+      numbers[0] < 1 || numbers[0] > PICTURES_MAX || numbers[1] < 1 || numbers[2] < 1)
+    return refuse(job, key, error,
+                  mt_error_set(error, MOTET_ERROR_PARSE,
+                               "%s is '%.60s', and must be three whole numbers with an x between, as in 2x448x448",
+                               key, text));
+  *count = job->video != NULL ? 1 : numbers[0];
+  *picture = (mt_picture){job->video != NULL ? numbers[0] : 1, numbers[1], numbers[2]};
+  return MOTET_OK;
+}
+
+/* A microbatch of equal samples, each with its own pictures. */
+static motet_status measure(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                            mt_cluster_setup *setup) {
+  const mt_architecture *architecture = setup->architecture;
+  mt_picture picture;
+  int32_t each, samples = (int32_t)job->samples;
+  motet_status status = read_pictures(job, error, architecture, &picture, &each);
+  if (status != MOTET_OK) return status;
+  if ((int64_t)samples * each > PICTURES_MAX)
+    return refuse(job, "workload.samples", error,
+                  mt_error_set(error, MOTET_ERROR_LIMIT, "more than %d pictures in a microbatch", PICTURES_MAX));
+  bool lengths = architecture->decodes_text || job->tokens >= 0;
+  int64_t tokens = job->tokens >= 0 ? (int64_t)job->tokens : architecture->usual_tokens;
+  int32_t segment_count = !lengths ? 0 : architecture->decodes_text ? samples : samples * each;
+  int64_t *segments = MT_ARENA_NEW(arena, int64_t, segment_count);
+  mt_picture *pictures = MT_ARENA_NEW(arena, mt_picture, samples * each);
+  if (segments == NULL || pictures == NULL)
+    return mt_error_memory(error, (unsigned)segment_count * sizeof *segments, "a microbatch's shape");
+  for (int32_t i = 0; i < segment_count; i++) segments[i] = tokens;
+  for (int32_t i = 0; i < samples * each; i++) pictures[i] = picture;
+  const mt_shape shape = {
+      .segments = segments, .segment_count = segment_count, .pictures = pictures, .picture_count = samples * each};
+  status = mt_architecture_measure(architecture, &shape, error, setup->extents);
+  return status == MOTET_OK ? MOTET_OK : refuse(job, "workload", error, status);
+}
+
+static motet_status read_split(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                               mt_cluster_setup *setup) {
+  if (job->split.count <= 0) return MOTET_OK;
+  setup->split_count = job->split.count;
+  setup->split = MT_ARENA_NEW(arena, int32_t, job->split.count);
+  if (setup->split == NULL) return mt_error_memory(error, (unsigned)job->split.count * sizeof(int32_t), "a split");
+  for (int32_t i = 0; i < job->split.count; i++) {
+    char *end;
+    long value = strtol(job->split.values[i], &end, 10);
+    if (end == job->split.values[i] || *end != '\0' || value < 0 || value > 1000000)
+      return refuse(job, "parallel.split", error,
+                    mt_error_set(error, MOTET_ERROR_PARSE, "parallel.split: '%.40s' is not a number of layers",
+                                 job->split.values[i]));
+    setup->split[i] = (int32_t)value;
+  }
+  return MOTET_OK;
+}
+
+motet_status mt_cluster_job_open(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                                 mt_cluster_setup *setup) {
+  *setup = (mt_cluster_setup){.job = job, .microbatches = (int32_t)job->microbatches};
+  motet_status status = read_model(arena, job, error, setup);
+  if (status == MOTET_OK) status = read_cluster(job, error, &setup->cluster);
+  if (status == MOTET_OK) status = choose_degrees(arena, job, error, setup);
+  if (status == MOTET_OK) status = measure(arena, job, error, setup);
+  if (status == MOTET_OK) status = read_split(arena, job, error, setup);
+  if (status != MOTET_OK) return status;
+  setup->forecast = (mt_forecast){.architecture = setup->architecture,
+                                  .cluster = &setup->cluster,
+                                  .parallel = setup->parallel,
+                                  .savings = setup->savings,
+                                  .fit = mt_collective_fit_usual(),
+                                  .microbatches = setup->microbatches};
+  return MOTET_OK;
+}

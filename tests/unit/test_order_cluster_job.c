@@ -1,0 +1,137 @@
+/* Jobs for a cluster: what is read, what is refused and where, and that a plan's step follows from its parts. */
+#include "order/cluster_plan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MODELS MOTET_TEST_DATA "/models/"
+
+static motet_error failure;
+static mt_arena *arena;
+
+static int set_up(void **state) {
+  (void)state;
+  arena = mt_arena_create();
+  motet_error_clear(&failure);
+  return arena == NULL;
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  mt_arena_destroy(arena);
+  return 0;
+}
+
+static motet_status parse(const char *yaml, int words, char *const *overrides, mt_cluster_job *job) {
+  return mt_cluster_job_parse(arena, yaml, strlen(yaml), "j.yaml", words, overrides, &failure, job);
+}
+
+static motet_status open_job(const char *yaml, int words, char *const *overrides, mt_cluster_job *job,
+                             mt_cluster_setup *setup) {
+  motet_status status = parse(yaml, words, overrides, job);
+  return status == MOTET_OK ? mt_cluster_job_open(arena, job, &failure, setup) : status;
+}
+
+static const char llama[] = "model: " MODELS "Llama-3.1-8B\n"
+                            "cluster: h100\n"
+                            "schedule: '<llm: 1f1b>'\n"
+                            "parallel: {tensor: 4, pipeline: 2, data: 2, context: 4}\n"
+                            "workload: {tokens: 4096}\n"
+                            "train: {microbatches: 8, steps: 3}\n"
+                            "data: {train: nowhere.jsonl}\n";
+
+static void test_what_a_job_says(void **state) {
+  (void)state;
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  char *words[] = {"parallel.data=1", "parallel.split=[10, 24]", "memory=40GB"};
+  assert_int_equal(open_job(llama, 3, words, &job, &setup), MOTET_OK);
+  assert_int_equal(setup.cluster.devices, 32);
+  assert_true(setup.cluster.device.memory_bytes == 40e9);
+  assert_int_equal(setup.split_count, 2);
+  assert_int_equal(setup.split[1], 24);
+  assert_int_equal(setup.microbatches, 8);
+  /* Eight KV heads: two Ulysses ranks beside four tensor ranks, the ring has the rest. */
+  assert_int_equal(setup.parallel[0].ulysses, 2);
+  assert_int_equal(setup.parallel[0].ring, 2);
+  assert_true(setup.parallel[0].sequence_parallel);
+  assert_true(setup.extents[MT_ROWS_TEXT] == 4096);
+}
+
+static void refused(const char *yaml, const char *key, int line, const char *says) {
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  motet_error_clear(&failure);
+  if (open_job(yaml, 0, NULL, &job, &setup) == MOTET_OK) fail_msg("accepted: %s", yaml);
+  if (strcmp(failure.key, key) != 0 || failure.line != line || strstr(failure.text, says) == NULL)
+    fail_msg("%s: key '%s' (%s), line %d (%d), %s", yaml, failure.key, key, failure.line, line, failure.text);
+}
+
+static void test_wrong_jobs_are_told_where_and_why(void **state) {
+  (void)state;
+  refused("model: m\n", "cluster", 0, "missing");
+  refused("cluster: h100\n", "model", 0, "missing");
+  refused("cluster: h100\nmodell: m\n", "modell", 2, "parallel.tensor");
+  refused("cluster: h100\nmodel: m\nparallel: {tensor: 0}\n", "parallel.tensor", 3, "whole number");
+  refused("cluster: h100\nmodel: m\nparallel: {tensor: [1]}\n", "parallel.tensor", 3, "not a list");
+  refused("cluster: h100\nmodel: m\nparallel:\n  recompute: some\n", "parallel.recompute", 4,
+          "none|selective|full|offload");
+  refused("cluster: h100\nmodel: m\nmemory: 80\n", "memory", 3, "unit");
+  refused("cluster: h100\ncluster: h200\n", "cluster", 2, "twice");
+  refused("cluster: tpu\nmodel: " MODELS "Llama-3.1-8B\n", "cluster", 0, "presets are");
+  refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 0, "no such module");
+  refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ndevices: 4\nparallel: {tensor: 8}\n", "parallel", 0,
+          "more than the cluster's 4 devices");
+  refused("cluster: ascend-910b\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
+          "parallel.recompute", 0, "host_bandwidth");
+  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nworkload: {images: 2by448}\n", "workload.images", 0,
+          "2x448x448");
+  refused("[1, 2]", "", 1, "mapping");
+}
+
+/* One stage, one device: the step is M times forward and backward, then the optimizer. */
+static void test_a_step_is_its_parts(void **state) {
+  (void)state;
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  mt_cluster_plan made;
+  char *words[] = {"parallel.tensor=1", "parallel.pipeline=1", "parallel.data=1", "parallel.context=1",
+                   "memory=300GB"};
+  assert_int_equal(open_job(llama, 5, words, &job, &setup), MOTET_OK);
+  if (mt_cluster_plan_make(arena, &setup, &failure, &made) != MOTET_OK) fail_msg("%s", failure.text);
+  const mt_span all = {.layer_end = setup.architecture->model->layer_count, .first_trainable = 0};
+  mt_span_forecast one;
+  mt_state_forecast end;
+  mt_forecast_span(&setup.forecast, &all, setup.extents, &one);
+  mt_forecast_state(&setup.forecast, &all, 0, &end);
+  double wanted = 8 * (one.seconds[MT_COST_FORWARD] + one.seconds[MT_COST_BACKWARD]) + end.optimizer_seconds;
+  assert_true(fabs(made.plan.simulation->makespan / wanted - 1) < 1e-9);
+  assert_true(made.plan.verification.memory[0].peak_bytes >= end.static_bytes + one.saved_bytes);
+  mt_plan_free(&made.plan);
+}
+
+/* 8e9 parameters at 16 bytes do not fit 80 GB; the refusal says how much would. */
+static void test_what_does_not_fit(void **state) {
+  (void)state;
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  mt_cluster_plan made;
+  char *words[] = {"parallel.tensor=1", "parallel.pipeline=1", "parallel.data=1", "parallel.context=1"};
+  assert_int_equal(open_job(llama, 4, words, &job, &setup), MOTET_OK);
+  assert_int_equal(mt_cluster_plan_make(arena, &setup, &failure, &made), MOTET_ERROR_REFUSED);
+  assert_string_equal(failure.rule, "memory");
+  assert_int_equal(failure.rank, 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {TEST(test_what_a_job_says), TEST(test_wrong_jobs_are_told_where_and_why),
+                                     TEST(test_a_step_is_its_parts), TEST(test_what_does_not_fit)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
