@@ -101,10 +101,11 @@ static size_t lay_out(mt_context_call *call, float *scratch) {
   call->query_begin = (void *)mt_cut(&cutter, 1, segments + 1);
   call->key_begin = (void *)mt_cut(&cutter, 1, segments + 1);
   call->visible = (void *)mt_cut(&cutter, 1, call->rows);
-  for (int i = 0; i < 2; i++) call->block[i] = mt_cut(&cutter, most, call->kv_width);
-  call->part = mt_cut(&cutter, call->rows, call->heads * dim);
-  call->part_log_sum = mt_cut(&cutter, call->heads, call->rows);
-  for (int i = 0; i < 3; i++) call->block_gradient[i] = mt_cut(&cutter, most, call->kv_width);
+  const int64_t passing = context->rings > 1 ? most : 0, merged = context->rings > 1 ? call->rows : 0;
+  for (int i = 0; i < 2; i++) call->block[i] = mt_cut(&cutter, i == 0 ? most : passing, call->kv_width);
+  call->part = mt_cut(&cutter, merged, call->heads * dim);
+  call->part_log_sum = mt_cut(&cutter, call->heads, merged);
+  for (int i = 0; i < 3; i++) call->block_gradient[i] = mt_cut(&cutter, i == 0 ? most : passing, call->kv_width);
   call->set_gradient = mt_cut(&cutter, set_rows, call->width);
   call->set_output_gradient = mt_cut(&cutter, set_rows, call->heads * dim);
   call->leaving = mt_cut(&cutter, sent_rows, call->width);
