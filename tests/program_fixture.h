@@ -42,6 +42,7 @@ static inline mt_derivation *fixture_derive(mt_arena *arena, const fixture_optio
   mt_derivation *derivation = MT_ARENA_NEW(arena, mt_derivation, 1);
   int32_t stages = slabs + options->encoder + options->generator;
   *derivation = (mt_derivation){.ranks = options->ranks,
+                                .shared_ranks = options->ranks,
                                 .microbatches = options->microbatches,
                                 .model = model,
                                 .region_count = modules,
@@ -55,7 +56,8 @@ static inline mt_derivation *fixture_derive(mt_arena *arena, const fixture_optio
     bool replicated = r != trunk_module;
     derivation->regions[r] = (mt_region){.name = names[r],
                                          .skeleton = {.kind = replicated ? MT_SKELETON_TRANSPOSE : MT_SKELETON_1F1B,
-                                                      .virtual_stages = options->chunks},
+                                                      .virtual_stages = options->chunks,
+                                                      .data = 1},
                                          .module_begin = r,
                                          .module_end = r + 1,
                                          .layer_begin = model->modules[r].layer_begin,
@@ -63,7 +65,9 @@ static inline mt_derivation *fixture_derive(mt_arena *arena, const fixture_optio
                                          .slabs = replicated ? 1 : slabs,
                                          .replicated = replicated,
                                          .trainable = trainable[r],
-                                         .host = -1};
+                                         .host = -1,
+                                         .pipeline = options->ranks,
+                                         .data = 1};
   }
   bool upstream = false;
   for (int32_t s = 0; s < stages; s++) {

@@ -91,7 +91,7 @@ static int32_t join_runs(const mt_schedule *schedule, mt_term *terms) {
     const mt_term *term = &schedule->terms[i];
     mt_term *last = count > 0 ? &terms[count - 1] : NULL;
     if (last != NULL && term->skeleton.kind == MT_SKELETON_1F1B && last->skeleton.kind == MT_SKELETON_1F1B &&
-        term->branch == 0 && last->branch == 0)
+        term->branch == 0 && last->branch == 0 && term->skeleton.ranks == 0 && last->skeleton.ranks == 0)
       last->skeleton.virtual_stages += term->skeleton.virtual_stages; /* terms and options are bounded: fits */
     else
       terms[count++] = *term;

@@ -25,6 +25,14 @@ static int64_t put(mt_body_step step, int32_t surplus, mt_body_step *steps, int6
   return count;
 }
 
+/* So many forwards more that every backward of the last chunk has `ahead` more of that chunk's forwards before it.
+ * Whole groups bring as many microbatches as there are ranks; a part of one may need all chunks of its group. */
+static int64_t forwards_ahead(const mt_body_shape *shape) {
+  int64_t groups = shape->ahead / shape->ranks, rest = shape->ahead % shape->ranks;
+  int64_t chunks_before = rest > 0 ? (int64_t)shape->ranks * (shape->chunks - 1) : 0;
+  return groups * shape->ranks * shape->chunks + rest + chunks_before;
+}
+
 /* 1F1B over any number of chunks: a warm-up of forwards, then one forward and one backward in turn, then the
  * remaining backwards.
  *
@@ -40,6 +48,7 @@ int64_t mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *ste
   int32_t surplus = (int32_t)(groups * shape->ranks - shape->microbatches);
   int64_t after = shape->ranks - 1 - rank; /* ranks behind this one */
   int64_t warm_up = shape->chunks == 1 ? after : 2 * after + (int64_t)(shape->chunks - 1) * shape->ranks;
+  warm_up += forwards_ahead(shape);
   if (warm_up > total) warm_up = total;
   int64_t count = 0;
   for (int64_t k = -warm_up; k < total; k++) {

@@ -9,6 +9,8 @@
 
 typedef struct mt_body_shape {
   int32_t ranks, chunks, microbatches;
+  int32_t ahead; /* microbatches that a rank of the last chunk has under way beyond these ranks: its input gradients
+                    come from elsewhere */
 } mt_body_shape;
 
 typedef enum mt_body_kind { MT_BODY_FORWARD, MT_BODY_BACKWARD, MT_BODY_INPUT, MT_BODY_WEIGHT } mt_body_kind;

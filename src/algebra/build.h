@@ -36,6 +36,9 @@ void mt_build_connect(mt_build *build);
  * and options. */
 motet_status mt_build_judge(mt_build *build);
 
+/** Which ranks each region lies on; judges what dedicated regions ask for. */
+motet_status mt_build_ranks(mt_build *build);
+
 /** Slabs, stages, parts and edges with their seams. */
 motet_status mt_build_place(mt_build *build);
 

@@ -12,6 +12,14 @@ bool mt_stage_active(const mt_derivation *derivation, int32_t stage, int32_t mic
          0;
 }
 
+bool mt_stage_held(const mt_derivation *derivation, int32_t stage, int32_t rank) {
+  const mt_stage *place = &derivation->stages[stage];
+  const mt_region *region = &derivation->regions[place->region];
+  int32_t inside = rank - region->first_rank;
+  if (inside < 0 || inside >= region->pipeline * region->data) return false;
+  return place->rank < 0 || (rank - place->rank) % region->pipeline == 0;
+}
+
 /* The schedule after normalisation: named terms, and side by side what has the same neighbours. */
 static motet_status print_canonical(mt_build *build) {
   mt_derivation *d = build->result;
@@ -99,6 +107,7 @@ motet_status mt_derive(mt_arena *arena, const mt_derive_request *request, motet_
   status = copy_data(&build);
   if (status == MOTET_OK) status = mt_build_bind(&build);
   if (status == MOTET_OK) status = mt_build_judge(&build);
+  if (status == MOTET_OK) status = mt_build_ranks(&build);
   if (status == MOTET_OK) status = print_canonical(&build);
   if (status == MOTET_OK) status = mt_build_place(&build);
   if (status != MOTET_OK) return status;

@@ -42,6 +42,8 @@ typedef struct mt_region {
   bool replicated;
   bool trainable; /* T: some layer of it */
   int32_t host;   /* inline: the stage it rides on; else -1 */
+  /* Its ranks are first_rank .. first_rank + data * pipeline - 1; microbatch m is of the pipeline m mod data. */
+  int32_t first_rank, pipeline, data;
 } mt_region;
 
 /** A part of a stage: layers of one region. Stages have several parts only where an inline region rides along. */
@@ -61,7 +63,7 @@ typedef struct mt_stage {
   uint32_t inputs;         /* MOTET_INPUT_* */
   uint64_t modules;        /* modules with layers in it; an empty stage has its region's */
   double share;            /* of a rank's share of the region */
-  int32_t rank;            /* sharded: the pipeline rank; replicated: -1 */
+  int32_t rank;            /* sharded: the rank of microbatch 0; replicated: -1 */
 } mt_stage;
 
 typedef enum mt_pattern {
@@ -88,6 +90,7 @@ typedef struct mt_event {
 
 typedef struct mt_derivation {
   int32_t ranks, microbatches;
+  int32_t shared_first, shared_ranks; /* the ranks that no region has for itself */
   const mt_model *model;
   const uint64_t *present, *cached; /* [M], never NULL */
   int32_t region_count, stage_count, part_count, edge_count;
@@ -117,12 +120,22 @@ typedef struct mt_body_times {
 /** Whether the body's order depends on times: that of mt_derive() is for equal ones. */
 bool mt_body_is_open(const mt_derivation *derivation);
 
-/** Whether the open body's backward is split. */
-bool mt_body_is_split(const mt_derivation *derivation);
+/** Whether a Sharded stage's backward is split. */
+bool mt_body_is_split(const mt_derivation *derivation, int32_t stage);
 
 /** Orders an open body by @p times: @p derivation gets a new body from @p arena. */
 motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const mt_body_times *times,
                               motet_error *error);
+
+/** The rank that computes a Sharded stage for a microbatch; -1 where the stage is replicated. */
+static inline int32_t mt_stage_rank(const mt_derivation *derivation, int32_t stage, int32_t microbatch) {
+  const mt_stage *place = &derivation->stages[stage];
+  const mt_region *region = &derivation->regions[place->region];
+  return place->rank < 0 ? -1 : place->rank + microbatch % region->data * region->pipeline;
+}
+
+/** Whether pipeline rank @p rank holds the stage's layers. */
+bool mt_stage_held(const mt_derivation *derivation, int32_t stage, int32_t rank);
 
 /** Whether stage @p stage has work for @p microbatch: one of its modules is present and not cached. */
 bool mt_stage_active(const mt_derivation *derivation, int32_t stage, int32_t microbatch);

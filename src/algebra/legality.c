@@ -71,7 +71,7 @@ static motet_status judge_sharded(mt_build *build) {
   const mt_derivation *d = build->result;
   int32_t first = -1;
   for (int32_t r = 0; r < d->region_count; r++) {
-    if (!is_placed(&d->regions[r], MT_PLACEMENT_SHARDED)) continue;
+    if (!is_placed(&d->regions[r], MT_PLACEMENT_SHARDED) || d->regions[r].skeleton.ranks > 0) continue;
     if (first < 0) first = r;
     if (d->regions[first].skeleton.kind != d->regions[r].skeleton.kind)
       return mt_build_refuse(build, "mixed", d->regions[r].name,

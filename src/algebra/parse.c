@@ -101,14 +101,10 @@ static motet_status expected(parser *p, const char *what) {
 
 static motet_status bad_skeleton(parser *p, token name) {
   mt_text message = {0};
-  const char *what = mt_skeleton_later(p->text + name.begin, name.length);
   quote(p, name, &message);
-  if (what != NULL)
-    mt_text_append(&message, " (%s) is not supported yet; accepted: ", what);
-  else
-    mt_text_append(&message, " is no skeleton; accepted: ");
+  mt_text_append(&message, " is no skeleton; accepted: ");
   mt_skeleton_list(&message);
-  return fail(p, what != NULL ? MOTET_ERROR_UNSUPPORTED : MOTET_ERROR_PARSE, name.begin, &message);
+  return fail(p, MOTET_ERROR_PARSE, name.begin, &message);
 }
 
 static motet_status bad_option(parser *p, token name, mt_skeleton_kind kind, const char *problem) {
@@ -169,6 +165,25 @@ static motet_status parse_option(parser *p, mt_skeleton_kind kind, int32_t value
   return MOTET_OK;
 }
 
+static motet_status check_dedicate(parser *p, token name, const mt_skeleton *skeleton) {
+  mt_text message = {0};
+  if (skeleton->ranks < 1) {
+    mt_text_append(&message, "dedicate does not say how many ranks; accepted: dedicate(ranks=2)");
+    return fail(p, MOTET_ERROR_PARSE, name.begin, &message);
+  }
+  if (skeleton->ranks % skeleton->data != 0) {
+    mt_text_append(&message, "%d ranks do not make data=%d pipelines of one length; accepted: a divisor of %d",
+                   skeleton->ranks, skeleton->data, skeleton->ranks);
+    return fail(p, MOTET_ERROR_PARSE, name.begin, &message);
+  }
+  if (skeleton->kind != MT_SKELETON_1F1B && skeleton->virtual_stages != mt_skeleton_chunks(skeleton->kind)) {
+    mt_text_append(&message, "virtual is an option of inner=1f1b; %s has %d chunks a rank",
+                   mt_skeleton_rows[skeleton->kind].name, mt_skeleton_chunks(skeleton->kind));
+    return fail(p, MOTET_ERROR_PARSE, name.begin, &message);
+  }
+  return MOTET_OK;
+}
+
 static motet_status parse_skeleton(parser *p, token name, mt_skeleton *skeleton) {
   int kind = mt_skeleton_find(p->text + name.begin, name.length);
   if (kind < 0) return bad_skeleton(p, name);
@@ -184,11 +199,11 @@ static motet_status parse_skeleton(parser *p, token name, mt_skeleton *skeleton)
   *skeleton = mt_skeleton_standard((mt_skeleton_kind)kind);
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton != skeleton->kind) continue;
+    if (option->skeleton != (mt_skeleton_kind)kind) continue;
     /* Defaults again: they may depend on the options before. */
     option->set(skeleton, values[i] >= 0 ? values[i] : option->standard(skeleton));
   }
-  return MOTET_OK;
+  return kind == MT_SKELETON_DEDICATE ? check_dedicate(p, name, skeleton) : MOTET_OK;
 }
 
 static motet_status keep_names(parser *p, mt_term *term) {

@@ -64,12 +64,14 @@ static motet_status lay_out(mt_build *build, int32_t *sharded_stages) {
     region->replicated = row->placement == MT_PLACEMENT_REPLICATED;
     build->first_stage[r] = -1;
     if (row->layout == NULL) continue;
-    int64_t slabs = (int64_t)d->ranks * region->skeleton.virtual_stages;
+    int64_t slabs = (int64_t)region->pipeline * region->skeleton.virtual_stages;
     if (region->skeleton.virtual_stages < 1 || stages + slabs > STAGES_MAX)
       return mt_error_set(build->error, MOTET_ERROR_LIMIT,
                           "region %s: %d ranks with %d virtual stages each make more than %d stages", region->name,
-                          d->ranks, region->skeleton.virtual_stages, STAGES_MAX);
-    build->layouts[r] = row->layout(&region->skeleton, d->ranks);
+                          region->pipeline, region->skeleton.virtual_stages, STAGES_MAX);
+    build->layouts[r] = row->layout(&region->skeleton, region->pipeline);
+    build->layouts[r].first_rank = region->first_rank;
+    build->layouts[r].data = region->data;
     region->slabs = build->layouts[r].slabs;
     build->first_stage[r] = (int32_t)stages;
     stages += region->slabs;

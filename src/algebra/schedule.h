@@ -22,6 +22,7 @@ typedef enum mt_skeleton_kind {
   MT_SKELETON_VHALF,
   MT_SKELETON_VMIN,
   MT_SKELETON_DUALPIPEV,
+  MT_SKELETON_DEDICATE, /* how `dedicate` is written; its skeletons are of the inner one's kind, with ranks > 0 */
   MT_SKELETON_KINDS
 } mt_skeleton_kind;
 
@@ -34,6 +35,8 @@ typedef struct mt_skeleton {
   mt_order_kind order;    /* transpose */
   mt_owner_kind owner;    /* transpose */
   int32_t window;         /* transpose: most features alive at once; 0: no bound */
+  int32_t ranks;          /* dedicate: of its own; 0: those that the other regions share */
+  int32_t data;           /* data-parallel width, >= 1: an option of dedicate */
 } mt_skeleton;
 
 /** One element of the schedule between commas. */

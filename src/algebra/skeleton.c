@@ -42,13 +42,7 @@ const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS] = {
     [MT_SKELETON_VHALF] = {"vhalf", MT_PLACEMENT_SHARDED, folded, NULL, a_half, true},
     [MT_SKELETON_DUALPIPEV] = {"dualpipev", MT_PLACEMENT_SHARDED, folded, mt_body_dualpipev, NULL, true},
     [MT_SKELETON_VMIN] = {"vmin", MT_PLACEMENT_SHARDED, folded, NULL, a_third, true},
-};
-
-/* Names users may know from papers; each has its place in the algebra but no row above yet. */
-static const struct {
-  const char *name, *what;
-} later[] = {
-    {"dedicate", "a region on ranks of its own"},
+    [MT_SKELETON_DEDICATE] = {"dedicate", MT_PLACEMENT_SHARDED, NULL, NULL, NULL, false},
 };
 
 static const char *const order_words[MT_ORDER_KINDS] = {
@@ -71,6 +65,36 @@ static int32_t unbounded(const mt_skeleton *skeleton) { return (void)skeleton, 0
 static int32_t get_owner(const mt_skeleton *skeleton) { return (int32_t)skeleton->owner; }
 static void set_owner(mt_skeleton *skeleton, int32_t value) { skeleton->owner = (mt_owner_kind)value; }
 
+static int32_t get_ranks(const mt_skeleton *skeleton) { return skeleton->ranks; }
+static void set_ranks(mt_skeleton *skeleton, int32_t value) { skeleton->ranks = value; }
+static int32_t none(const mt_skeleton *skeleton) { return (void)skeleton, 0; }
+
+static int32_t get_data(const mt_skeleton *skeleton) { return skeleton->data; }
+static void set_data(mt_skeleton *skeleton, int32_t value) { skeleton->data = value; }
+
+/* What may be the inner skeleton of a dedicated region, by the words' order. */
+static const mt_skeleton_kind inner_kinds[] = {MT_SKELETON_1F1B,  MT_SKELETON_GPIPE, MT_SKELETON_ZB1P,
+                                               MT_SKELETON_ZB2P,  MT_SKELETON_FOLD,  MT_SKELETON_ZBV,
+                                               MT_SKELETON_VHALF, MT_SKELETON_VMIN,  MT_SKELETON_DUALPIPEV};
+enum { INNER_KINDS = sizeof inner_kinds / sizeof *inner_kinds };
+static const char *const inner_words[INNER_KINDS] = {"1f1b", "gpipe", "zb1p", "zb2p",     "fold",
+                                                     "zbv",  "vhalf", "vmin", "dualpipev"};
+
+int32_t mt_skeleton_chunks(mt_skeleton_kind kind) { return mt_skeleton_rows[kind].layout == folded ? 2 : 1; }
+
+static int32_t get_inner(const mt_skeleton *skeleton) {
+  int32_t word = 0;
+  while (word + 1 < INNER_KINDS && inner_kinds[word] != skeleton->kind) word++;
+  return word;
+}
+
+static void set_inner(mt_skeleton *skeleton, int32_t value) {
+  skeleton->kind = inner_kinds[value];
+  skeleton->virtual_stages = mt_skeleton_chunks(skeleton->kind);
+}
+
+static int32_t chunks(const mt_skeleton *skeleton) { return mt_skeleton_chunks(skeleton->kind); }
+
 /* `prefix` is the published baseline, which deals microbatches round robin; the other orders plan owners. */
 static int32_t owner_of_order(const mt_skeleton *skeleton) {
   return skeleton->order == MT_ORDER_PREFIX ? MT_OWNER_ROUND_ROBIN : MT_OWNER_BALANCED;
@@ -82,11 +106,15 @@ const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS] = {
     {MT_SKELETON_TRANSPOSE, MT_ORDER_KINDS, "order", order_words, 0, 0, get_order, set_order, order_fill},
     {MT_SKELETON_TRANSPOSE, 0, "window", NULL, 1, INT32_MAX, get_window, set_window, unbounded},
     {MT_SKELETON_TRANSPOSE, MT_OWNER_KINDS, "owner", owner_words, 0, 0, get_owner, set_owner, owner_of_order},
+    {MT_SKELETON_DEDICATE, 0, "ranks", NULL, 1, 1 << 20, get_ranks, set_ranks, none},
+    {MT_SKELETON_DEDICATE, INNER_KINDS, "inner", inner_words, 0, 0, get_inner, set_inner, none},
+    {MT_SKELETON_DEDICATE, 0, "data", NULL, 1, 1 << 20, get_data, set_data, one},
+    {MT_SKELETON_DEDICATE, 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, chunks},
 };
 
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind) {
   /* Fields of other kinds hold fixed values too, so that equal skeletons are equal in every field. */
-  mt_skeleton skeleton = {.kind = kind, .virtual_stages = mt_skeleton_rows[kind].layout == folded ? 2 : 1};
+  mt_skeleton skeleton = {.kind = kind, .virtual_stages = mt_skeleton_chunks(kind), .data = 1};
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
     if (option->skeleton == kind) option->set(&skeleton, option->standard(&skeleton));
@@ -102,12 +130,6 @@ int mt_skeleton_find(const char *name, size_t length) {
   for (int kind = 0; kind < MT_SKELETON_KINDS; kind++)
     if (is_word(mt_skeleton_rows[kind].name, name, length)) return kind;
   return -1;
-}
-
-const char *mt_skeleton_later(const char *name, size_t length) {
-  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-    if (is_word(later[i].name, name, length)) return later[i].what;
-  return NULL;
 }
 
 void mt_skeleton_list(mt_text *text) {
@@ -129,11 +151,12 @@ void mt_skeleton_list_options(mt_text *text, mt_skeleton_kind kind) {
 }
 
 void mt_skeleton_append(mt_text *text, const mt_skeleton *skeleton) {
-  mt_text_append(text, "%s", mt_skeleton_rows[skeleton->kind].name);
+  mt_skeleton_kind written = mt_skeleton_written(skeleton);
+  mt_text_append(text, "%s", mt_skeleton_rows[written].name);
   int printed = 0;
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton != skeleton->kind) continue;
+    if (option->skeleton != written) continue;
     int32_t value = option->get(skeleton);
     if (value == option->standard(skeleton)) continue;
     mt_text_append(text, "%s%s=", printed++ > 0 ? ", " : "(", option->name);
@@ -155,5 +178,5 @@ char *mt_skeleton_print(mt_arena *arena, const mt_skeleton *skeleton) {
 
 bool mt_skeleton_equal(const mt_skeleton *a, const mt_skeleton *b) {
   return a->kind == b->kind && a->virtual_stages == b->virtual_stages && a->order == b->order &&
-         a->owner == b->owner && a->window == b->window;
+         a->owner == b->owner && a->window == b->window && a->ranks == b->ranks && a->data == b->data;
 }

@@ -42,7 +42,7 @@ typedef struct mt_skeleton_option {
   int32_t (*standard)(const mt_skeleton *skeleton); /* value where it is left out, given the options before it */
 } mt_skeleton_option;
 
-enum { MT_SKELETON_OPTIONS = 4 };
+enum { MT_SKELETON_OPTIONS = 8 };
 
 extern const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS];
 extern const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS];
@@ -51,14 +51,19 @@ static inline bool mt_skeleton_sharded(const mt_skeleton *skeleton) {
   return mt_skeleton_rows[skeleton->kind].placement == MT_PLACEMENT_SHARDED;
 }
 
+/** The kind as which it is written. */
+static inline mt_skeleton_kind mt_skeleton_written(const mt_skeleton *skeleton) {
+  return skeleton->ranks > 0 ? MT_SKELETON_DEDICATE : skeleton->kind;
+}
+
+/** Chunks a rank, before any option. */
+int32_t mt_skeleton_chunks(mt_skeleton_kind kind);
+
 /** A skeleton with every option at its default. */
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind);
 
 /** The kind called `name[0 .. length)`, or -1. */
 int mt_skeleton_find(const char *name, size_t length);
-
-/** What the known but not yet implemented skeleton `name[0 .. length)` is, for messages; NULL for other names. */
-const char *mt_skeleton_later(const char *name, size_t length);
 
 /** Appends "1f1b, gpipe, ..." */
 void mt_skeleton_list(mt_text *text);

@@ -25,7 +25,7 @@ bool mt_owners_balance(mt_arena *arena, const mt_instance *instance, int32_t *ow
   for (int32_t k = 0; k < instance->item_count; k++) {
     int32_t item = keys[k].item, rank = instance->items[item].fixed_owner;
     for (int32_t r = 0; r < instance->ranks && instance->items[item].fixed_owner < 0; r++)
-      if (rank < 0 || load[r] < load[rank]) rank = r;
+      if (mt_instance_may_own(instance, r) && (rank < 0 || load[r] < load[rank])) rank = r;
     owner[item] = rank;
     load[rank] += keys[k].length;
   }
@@ -94,6 +94,7 @@ bool mt_candidate_inline(mt_arena *arena, const mt_instance *instance, mt_timeli
     const mt_item *item = &instance->items[i];
     if (item->backward >= 0 && plan->rank[item->forward] != plan->rank[item->backward]) return false;
     if (item->fixed_owner >= 0 && plan->rank[item->forward] != item->fixed_owner) return false;
+    if (!mt_instance_may_own(instance, plan->rank[item->forward])) return false;
   }
   return mt_timeline_run(timeline, instance, plan);
 }

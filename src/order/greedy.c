@@ -183,8 +183,9 @@ static void announce(mt_greedy *g, int32_t task) {
   int32_t owner = g->owner[g->instance->item_of[task]];
   list_insert(g, &g->lists[owner == NONE ? g->instance->ranks : owner], task);
   if (item->source && task == item->forward) return; /* there from the begin */
-  for (int32_t r = owner == NONE ? 0 : owner; r < (owner == NONE ? g->instance->ranks : owner + 1); r++)
-    wake_rank(g, r, release(g, task, r));
+  int32_t first = owner == NONE ? g->instance->owner_first : owner;
+  int32_t count = owner == NONE ? g->instance->owner_count : 1;
+  for (int32_t r = first; r < first + count; r++) wake_rank(g, r, release(g, task, r));
 }
 
 /* ---- placing ---- */
@@ -264,9 +265,10 @@ static int32_t list_find(const mt_greedy *g, const task_list *list, moment *now,
 /* Takes from the rank's own list and the common one what has the earlier deadline. */
 static bool place_free(mt_greedy *g, moment *now) {
   task_list *own = &g->lists[now->rank], *common = &g->lists[g->instance->ranks];
-  int32_t before_own, before_common;
+  int32_t before_own, before_common = NONE;
   int32_t a = list_find(g, own, now, &before_own);
-  int32_t b = list_find(g, common, now, &before_common);
+  bool may_own = mt_instance_may_own(g->instance, now->rank);
+  int32_t b = may_own ? list_find(g, common, now, &before_common) : NONE;
   if (a == NONE && b == NONE) return false;
   bool take_own = b == NONE || (a != NONE && sooner(g, a, b));
   list_remove(g, take_own ? own : common, take_own ? before_own : before_common, take_own ? a : b);
@@ -315,7 +317,7 @@ static void force(mt_greedy *g) {
   bool rank_allowed = false;
   mt_ticks rank_start = 0;
   for (int32_t r = 0; r < instance->ranks; r++) {
-    if (best_list != instance->ranks && r != best_list) continue;
+    if (best_list == instance->ranks ? !mt_instance_may_own(instance, r) : r != best_list) continue;
     mt_ticks start = release(g, best, r);
     if (start < g->free_at[r]) start = g->free_at[r];
     bool allowed = window_allows(g, item, best, r, start);

@@ -127,7 +127,8 @@ static void add_item(builder *b, int32_t stage, int32_t microbatch, bool steady)
                   .carried = steady || on >= 0,
                   .prefix = skeleton->order == MT_ORDER_PREFIX && !relaxed,
                   .source = true};
-  if (skeleton->owner == MT_OWNER_ROUND_ROBIN && !relaxed) item.fixed_owner = microbatch % instance->ranks;
+  if (skeleton->owner == MT_OWNER_ROUND_ROBIN && !relaxed)
+    item.fixed_owner = mt_instance_dealt(instance, microbatch, 0);
   if (on >= 0) item.fixed_owner = on;
   mt_event event = {.kind = MOTET_FWD, .stage = stage, .microbatch = microbatch};
   item.forward = item.maker = add_free(b, event);
@@ -383,6 +384,8 @@ motet_status mt_instance_build(mt_arena *arena, const mt_instance_request *reque
   mt_instance *instance = MT_ARENA_NEW(arena, mt_instance, 1);
   if (instance == NULL) return mt_error_memory(error, sizeof *instance, "an ordering problem");
   instance->ranks = request->derivation->ranks;
+  instance->owner_first = request->derivation->shared_first;
+  instance->owner_count = request->derivation->shared_ranks;
   instance->ranks_per_node = request->costs->links.ranks_per_node;
   instance->first_rank = request->options != NULL ? request->options->first_rank : 0;
   builder b = {.arena = arena, .request = request, .derivation = request->derivation, .instance = instance};

@@ -44,7 +44,8 @@ typedef struct mt_item {
 
 typedef struct mt_instance {
   int32_t ranks;
-  int32_t body_count, node_count; /* free nodes are body_count .. node_count - 1 */
+  int32_t owner_first, owner_count; /* the ranks that may own items: all but dedicated ones */
+  int32_t body_count, node_count;   /* free nodes are body_count .. node_count - 1 */
   int32_t item_count;
   int32_t *body_begin; /* [P + 1] nodes body_begin[r] .. body_begin[r + 1] - 1 are rank r's, in order */
   int32_t *rank;       /* [nodes] of body nodes; -1: free */
@@ -81,6 +82,15 @@ typedef struct mt_timeline {
   int32_t *stack;    /* [P] */
   int32_t scheduled; /* nodes placed by the last evaluation: all of them unless the plan has a cycle */
 } mt_timeline;
+
+static inline bool mt_instance_may_own(const mt_instance *instance, int32_t rank) {
+  return rank >= instance->owner_first && rank < instance->owner_first + instance->owner_count;
+}
+
+/** The owner of a microbatch where they are dealt round robin, @p turn ranks on. */
+static inline int32_t mt_instance_dealt(const mt_instance *instance, int32_t microbatch, int32_t turn) {
+  return instance->owner_first + (microbatch + turn) % instance->owner_count;
+}
 
 static inline bool mt_instance_same_node(const mt_instance *instance, int32_t a, int32_t b) {
   int32_t per_node = instance->ranks_per_node;

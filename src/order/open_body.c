@@ -9,7 +9,7 @@ static const int64_t WORK_DEFAULT = 70000;
 
 /* What a stage's first or only backward event costs. */
 static mt_cost_kind backward_kind(const mt_derivation *d, int32_t stage) {
-  bool whole = !mt_body_is_split(d) && (d->stages[stage].gate & MT_GATE_WEIGHTS) != 0;
+  bool whole = !mt_body_is_split(d, stage) && (d->stages[stage].gate & MT_GATE_WEIGHTS) != 0;
   return whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X;
 }
 
@@ -83,7 +83,7 @@ static double work_of(const mt_derivation *d, const mt_cost_table *costs, int32_
     return sum + mt_cost_seconds(costs, whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X, stage, microbatch);
   }
   sum += mt_cost_seconds(costs, backward_kind(d, stage), stage, microbatch);
-  if (mt_body_is_split(d) && (info->gate & MT_GATE_WEIGHTS) != 0 && !path)
+  if (mt_body_is_split(d, stage) && (info->gate & MT_GATE_WEIGHTS) != 0 && !path)
     sum += mt_cost_seconds(costs, MT_COST_BACKWARD_W, stage, microbatch);
   return sum;
 }
@@ -96,39 +96,35 @@ static bool is_ahead(const mt_derivation *d, int32_t stage) {
 
 motet_status mt_order_open_bound(mt_arena *arena, const mt_derivation *d, const mt_cost_table *costs,
                                  motet_error *error, double *bound) {
-  double *work = MT_ARENA_NEW(arena, double, d->ranks);    /* of a rank's body */
-  double *least = MT_ARENA_NEW(arena, double, d->ranks);   /* forward of its first slab, the fastest microbatch */
-  int32_t *order = MT_ARENA_NEW(arena, int32_t, d->ranks); /* ranks as the first slabs lie on them */
-  if (work == NULL || least == NULL || order == NULL)
-    return mt_error_memory(error, (unsigned long long)d->ranks * 20, "a lower bound");
-  double most = 0.0, all = 0.0;
-  int32_t ordered = 0;
+  double *work = MT_ARENA_NEW(arena, double, d->ranks); /* of a rank's body */
+  double *head = MT_ARENA_NEW(arena, double, d->ranks); /* forwards of the slabs before its first, the fastest */
+  bool *seen = MT_ARENA_NEW(arena, bool, d->ranks);
+  if (work == NULL || head == NULL || seen == NULL)
+    return mt_error_memory(error, (unsigned long long)d->ranks * 17, "a lower bound");
+  double most = 0.0, all = 0.0, before = 0.0;
   for (int32_t s = 0; s < d->stage_count; s++) {
-    int32_t rank = d->stages[s].rank;
-    double sum = 0.0, shortest = INFINITY;
+    double shortest = INFINITY;
+    bool first = s == 0 || d->stages[s].region != d->stages[s - 1].region;
+    if (first) before = 0.0;
     for (int32_t m = 0; m < d->microbatches; m++) {
-      sum += work_of(d, costs, s, m, false);
-      bool active = mt_stage_active(d, s, m);
-      shortest = fmin(shortest, active ? mt_cost_seconds(costs, MT_COST_FORWARD, s, m) : 0.0);
+      double seconds = work_of(d, costs, s, m, false);
+      int32_t rank = mt_stage_rank(d, s, m);
+      if (!is_ahead(d, s)) all += seconds;
+      shortest = fmin(shortest, mt_stage_active(d, s, m) ? mt_cost_seconds(costs, MT_COST_FORWARD, s, m) : 0.0);
+      if (rank < 0) continue;
+      if (!seen[rank]) head[rank] = before;
+      seen[rank] = true;
+      work[rank] += seconds;
     }
-    if (!is_ahead(d, s)) all += sum;
-    if (rank < 0) continue;
-    work[rank] += sum;
-    if (ordered == d->ranks) continue;
-    least[rank] = shortest;
-    order[ordered++] = rank;
+    before += shortest;
   }
   for (int32_t m = 0; m < d->microbatches; m++) {
     double path = 0.0;
     for (int32_t s = 0; s < d->stage_count; s++)
-      if (d->stages[s].rank >= 0) path += work_of(d, costs, s, m, true);
+      if (d->stages[s].rank >= 0 && d->shared_ranks == d->ranks) path += work_of(d, costs, s, m, true);
     most = fmax(most, path);
   }
-  double head = 0.0;
-  for (int32_t i = 0; i < ordered; i++) {
-    most = fmax(most, head + work[order[i]]);
-    head += least[order[i]];
-  }
+  for (int32_t r = 0; r < d->ranks; r++) most = fmax(most, head[r] + work[r]);
   *bound = fmax(most, all / d->ranks);
   return MOTET_OK;
 }

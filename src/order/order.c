@@ -161,7 +161,9 @@ static bool fill_tails(mt_arena *arena, const mt_instance_request *request, cons
       continue;
     double seconds = mt_cost_seconds(request->costs, MT_COST_FORWARD, item->stage, item->microbatch);
     for (int32_t r = 0; r < instance->ranks; r++) {
-      if (skeleton->owner == MT_OWNER_ROUND_ROBIN && r != item->microbatch % instance->ranks) continue;
+      if (!mt_instance_may_own(instance, r)) continue;
+      if (skeleton->owner == MT_OWNER_ROUND_ROBIN && r != mt_instance_dealt(instance, item->microbatch, 0))
+        continue;
       if (t->rank[i] < 0 || t->end[r] < t->end[t->rank[i]]) t->rank[i] = r;
     }
     if (t->end[t->rank[i]] + seconds > makespan) {

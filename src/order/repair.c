@@ -240,6 +240,7 @@ static void scan_rank(mt_repair *s, int32_t task, int32_t rank, bool tightest, s
 
 static bool may_own(const mt_repair *s, const mt_item *item, int32_t rank) {
   if (item->fixed_owner >= 0) return item->fixed_owner == rank;
+  if (!mt_instance_may_own(s->instance, rank)) return false;
   if (item->backward < 0) return true;
   int32_t other = s->rank[item->forward] >= 0 ? s->rank[item->forward] : s->rank[item->backward];
   return other < 0 || other == rank;

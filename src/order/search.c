@@ -73,7 +73,7 @@ static bool run_baselines(maker *k, bool fill) {
   if (!fill) return true; /* `prefix` is asked for, not undercut */
   for (int32_t i = 0; i < instance->item_count; i++) {
     int32_t fixed = instance->items[i].fixed_owner;
-    k->owner[i] = fixed >= 0 ? fixed : instance->items[i].microbatch % instance->ranks;
+    k->owner[i] = fixed >= 0 ? fixed : mt_instance_dealt(instance, instance->items[i].microbatch, 0);
   }
   run_greedy(k, &prefix);
   if (mt_candidate_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
@@ -110,11 +110,12 @@ static bool has_window(const maker *k) {
 static void run_owner_maps(maker *k, int64_t work) {
   const mt_instance *instance = k->instance;
   mt_random random = mt_random_stream(1, "order.owners");
-  int32_t ranks = instance->ranks, items = instance->item_count;
+  int32_t ranks = instance->owner_count, items = instance->item_count;
   mt_ticks current = INT64_MAX;
   for (int32_t turn = 0; turn < ranks; turn++) {
     for (int32_t i = 0; i < items; i++)
-      if (instance->items[i].fixed_owner < 0) k->owner[i] = (instance->items[i].microbatch + turn) % ranks;
+      if (instance->items[i].fixed_owner < 0)
+        k->owner[i] = mt_instance_dealt(instance, instance->items[i].microbatch, turn);
     mt_ticks before = k->best->makespan;
     for (mt_ticks low = k->bound, high = before; low < high;) {
       mt_ticks target = low + (high - low) / 2;
@@ -138,7 +139,7 @@ static void run_owner_maps(maker *k, int64_t work) {
     if (mt_random_below(&random, 2) == 0)
       k->owner[b] = owner_a, k->owner[a] = owner_b;
     else
-      k->owner[a] = (int32_t)mt_random_below(&random, (uint64_t)ranks);
+      k->owner[a] = instance->owner_first + (int32_t)mt_random_below(&random, (uint64_t)ranks);
     mt_ticks target = current - 1; /* or anything that is better yet: it moves the encodes' limits */
     target -= (mt_ticks)mt_random_below(&random, (uint64_t)(current - k->bound));
     const mt_greedy_rule rule = {.target = target, .encode_target = target, .scan = 1, .patient = k->backwards};

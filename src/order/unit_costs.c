@@ -10,14 +10,28 @@ enum { RANKS_MAX = 1 << 20 };
 
 static uint64_t all_modules(int32_t count) { return count >= 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1; }
 
-/* Layers that every module gets: P for each chunk of the Sharded terms, so that all even splits come out even. */
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+  while (b > 0) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Layers that every module gets: a multiple of the slabs of each group of Sharded terms that share ranks, so that
+ * all even splits come out even. */
 static int64_t layers_per_module(const mt_schedule *schedule, int32_t ranks) {
-  int64_t chunks = 0;
+  int64_t chunks = 0, dedicated = 0, layers = 1;
   for (int32_t t = 0; t < schedule->term_count; t++) {
     const mt_skeleton *skeleton = &schedule->terms[t].skeleton;
-    if (mt_skeleton_sharded(skeleton)) chunks += skeleton->virtual_stages > 1 ? skeleton->virtual_stages : 1;
+    dedicated += skeleton->ranks;
+    if (mt_skeleton_sharded(skeleton) && skeleton->ranks == 0) chunks += skeleton->virtual_stages;
+    int64_t slabs = (int64_t)skeleton->ranks / skeleton->data * skeleton->virtual_stages;
+    if (slabs > 0 && layers < INT32_MAX) layers = layers / greatest_divisor(layers, slabs) * slabs;
   }
-  return ranks * (chunks > 0 ? chunks : 1);
+  int64_t shared = (dedicated < ranks ? ranks - dedicated : 1) * (chunks > 0 ? chunks : 1);
+  return layers < INT32_MAX ? layers / greatest_divisor(layers, shared) * shared : INT32_MAX;
 }
 
 /* Whether `name` is the text between two pluses of `joined`, or all of it. */
@@ -251,7 +265,7 @@ motet_status mt_unit_costs(mt_arena *arena, const mt_derivation *derivation, con
       const mt_region *region = &derivation->regions[part->region];
       bool sharded = !region->replicated && region->skeleton.kind != MT_SKELETON_INLINE;
       share_span span = {s, part->layer_begin, part->layer_end, stage->first_trainable,
-                         sharded ? (double)derivation->ranks : 1.0};
+                         sharded ? (double)region->pipeline : 1.0};
       if (!add_shares(&shares, &layers, &span)) {
         free(shares.data);
         return mt_error_memory(error, shares.count * sizeof *shares.data, "unit costs");
@@ -315,6 +329,14 @@ static motet_status match_units(const motet_program *program, const mt_unit *uni
   return MOTET_OK;
 }
 
+/* Ranks of a pipeline that a region's layers are spread over. */
+static double region_ranks(const motet_program *program, int32_t region) {
+  double shares = 0.0;
+  for (int32_t s = 0; s < program->stage_count; s++)
+    if (program->stages[s].region == region) shares += program->stages[s].share;
+  return shares;
+}
+
 /* A module's times are a rank's share where several stages carry it, else per microbatch. */
 static double module_factor(const motet_program *program, int32_t layer) {
   for (int32_t j = 0; j < program->module_count; j++) {
@@ -324,7 +346,7 @@ static double module_factor(const motet_program *program, int32_t layer) {
       const motet_program_stage *stage = &program->stages[s];
       bool overlaps = stage->layer_begin < module->layer_end && stage->layer_end > module->layer_begin;
       bool covers = stage->layer_begin <= module->layer_begin && stage->layer_end >= module->layer_end;
-      if (overlaps && !covers) return (double)program->ranks / program->replicas;
+      if (overlaps && !covers) return region_ranks(program, stage->region);
     }
   }
   return 1.0;

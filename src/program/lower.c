@@ -112,12 +112,7 @@ static motet_status tie_group(motet_program *program, const motet_tie *tie, mote
   if (first->count == program->ranks || second->count == program->ranks) return MOTET_OK;
   *group = program->stages[tie->first_stage].group;
   if (first == second) return MOTET_OK;
-  /* Groups of two pipeline ranks, disjoint. */
   int32_t count = first->count + second->count;
-  if (count == program->ranks) {
-    *group = 0;
-    return MOTET_OK;
-  }
   int64_t used = program->group_rank_count;
   motet_group *groups = MT_ARENA_NEW(program->arena, motet_group, program->group_count + 1);
   int32_t *ranks = MT_ARENA_NEW(program->arena, int32_t, used + count);
@@ -128,6 +123,14 @@ static motet_status tie_group(motet_program *program, const motet_tie *tie, mote
   memcpy(ranks + used, ranks + first->first, (size_t)first->count * sizeof *ranks);
   memcpy(ranks + used + first->count, ranks + second->first, (size_t)second->count * sizeof *ranks);
   qsort(ranks + used, (size_t)count, sizeof *ranks, compare_ranks);
+  int32_t distinct = 0;
+  for (int32_t i = 0; i < count; i++)
+    if (i == 0 || ranks[used + i] != ranks[used + i - 1]) ranks[used + distinct++] = ranks[used + i];
+  count = distinct;
+  if (count == program->ranks) {
+    *group = 0;
+    return MOTET_OK;
+  }
   groups[program->group_count] = (motet_group){.first = used, .count = count};
   program->groups = groups;
   program->group_ranks = ranks;

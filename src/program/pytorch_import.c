@@ -120,12 +120,14 @@ static motet_status build_derivation(import *this) {
       cached == NULL || chunks == NULL)
     return mt_error_memory(this->error, (unsigned long long)this->stages * sizeof(mt_stage), "an imported order");
   *region = (mt_region){.name = name,
-                        .skeleton = {.kind = MT_SKELETON_1F1B, .virtual_stages = 1},
+                        .skeleton = {.kind = MT_SKELETON_1F1B, .virtual_stages = 1, .data = 1},
                         .module_end = 1,
                         .layer_end = this->stages,
                         .slabs = this->stages,
                         .trainable = this->backward,
-                        .host = -1};
+                        .host = -1,
+                        .pipeline = this->ranks,
+                        .data = 1};
   for (int32_t m = 0; m < this->microbatches; m++) present[m] = 1;
   for (int32_t s = 0; s < this->stages; s++) chunks[first_action(this, s)->row]++;
   for (int32_t s = 0; s < this->stages; s++) {
@@ -141,6 +143,7 @@ static motet_status build_derivation(import *this) {
     if (s > 0) edges[s - 1] = (mt_edge){.from = s - 1, .to = s, .gradient = this->backward};
   }
   *derivation = (mt_derivation){.ranks = this->ranks,
+                                .shared_ranks = this->ranks,
                                 .microbatches = this->microbatches,
                                 .model = model,
                                 .present = present,

@@ -55,32 +55,47 @@ static motet_status fill_statement(const mt_replica *replicas, motet_error *erro
   return MOTET_OK;
 }
 
-/* Group 0 is all ranks. A sharded stage is held by its rank, or plane of context ranks, in every replica; with one
- * rank a pipeline that is group 0 again. Stages on one rank share a group. */
+/* The ranks, or planes of context ranks, that hold a stage in every replica, as a group at the end of the tables.
+ */
+static void add_group(const mt_derivation *derivation, int32_t stage, int32_t width, motet_program *program) {
+  int64_t first = program->group_rank_count, used = first;
+  const mt_region *region = &derivation->regions[derivation->stages[stage].region];
+  bool everywhere = derivation->stages[stage].rank < 0;
+  int32_t begin = everywhere ? region->first_rank : derivation->stages[stage].rank;
+  int32_t end = region->first_rank + region->pipeline * region->data;
+  for (int32_t k = 0; k < program->replicas; k++)
+    for (int32_t rank = begin; rank < end; rank += everywhere ? 1 : region->pipeline)
+      for (int32_t c = 0; c < width; c++) program->group_ranks[used++] = (k * derivation->ranks + rank) * width + c;
+  program->groups[program->group_count++] = (motet_group){.first = first, .count = (int32_t)(used - first)};
+  program->group_rank_count = used;
+}
+
+/* Group 0 is all ranks. Stages that the same ranks hold share a group: those whose microbatch 0 is one rank's, and
+ * the replicated ones. */
 static motet_status fill_groups(const mt_derivation *derivation, int32_t width, motet_error *error,
                                 motet_program *program) {
   int32_t pipeline_ranks = derivation->ranks;
-  int32_t *group_of = MT_ARENA_NEW(program->arena, int32_t, pipeline_ranks); /* 0: none yet */
-  program->groups = MT_ARENA_NEW(program->arena, motet_group, pipeline_ranks + 1);
-  program->group_ranks = MT_ARENA_NEW(program->arena, int32_t, 2 * (size_t)program->ranks);
+  int32_t *group_of = MT_ARENA_NEW(program->arena, int32_t, pipeline_ranks + 1); /* by rank + 1; 0: none yet */
+  program->groups = MT_ARENA_NEW(program->arena, motet_group, pipeline_ranks + 2);
+  program->group_ranks = MT_ARENA_NEW(program->arena, int32_t, 3 * (size_t)program->ranks);
   if (group_of == NULL || program->groups == NULL || program->group_ranks == NULL)
-    return mt_error_memory(error, (unsigned long long)program->ranks * 8, "rank groups");
-  int64_t used = 0;
-  for (; used < program->ranks; used++) program->group_ranks[used] = (int32_t)used;
+    return mt_error_memory(error, (unsigned long long)program->ranks * 12, "rank groups");
+  for (int32_t r = 0; r < program->ranks; r++) program->group_ranks[r] = r;
   program->groups[0] = (motet_group){.first = 0, .count = program->ranks};
   program->group_count = 1;
+  program->group_rank_count = program->ranks;
   for (int32_t s = 0; s < derivation->stage_count; s++) {
-    int32_t rank = derivation->stages[s].rank;
-    if (rank < 0 || pipeline_ranks == 1) continue;
-    if (group_of[rank] == 0) {
-      program->groups[program->group_count] = (motet_group){.first = used, .count = program->replicas * width};
-      for (int32_t k = 0; k < program->replicas; k++)
-        for (int32_t c = 0; c < width; c++) program->group_ranks[used++] = (k * pipeline_ranks + rank) * width + c;
-      group_of[rank] = program->group_count++;
+    const mt_stage *stage = &derivation->stages[s];
+    const mt_region *region = &derivation->regions[stage->region];
+    int32_t holders = stage->rank < 0 ? region->pipeline * region->data : region->data;
+    if (holders == pipeline_ranks) continue;
+    int32_t *group = &group_of[stage->rank + 1];
+    if (*group == 0) {
+      *group = program->group_count;
+      add_group(derivation, s, width, program);
     }
-    program->stages[s].group = group_of[rank];
+    program->stages[s].group = *group;
   }
-  program->group_rank_count = used;
   return MOTET_OK;
 }
 

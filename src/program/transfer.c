@@ -57,7 +57,7 @@ static motet_status index_event(mt_lowering *lowering, int32_t rank, int32_t eve
   if (this->next || this->kind == MOTET_BWD_W) return MOTET_OK;
   size_t at = cell(lowering, this->stage, column);
   int32_t *place = this->kind == MOTET_FWD ? &lowering->forward[at] : &lowering->backward[at];
-  int32_t home = derivation->stages[this->stage].rank;
+  int32_t home = mt_stage_rank(derivation, this->stage, this->microbatch);
   bool elsewhere =
       home >= 0 ? rank / lowering->width != home : this->kind != MOTET_FWD && lowering->owner[at] != rank;
   if (!lowering->options.lenient && (*place != MT_EVENT_NONE || elsewhere)) {

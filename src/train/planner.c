@@ -96,7 +96,7 @@ void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);
   for (int32_t s = 0; s < derivation->stage_count; s++) {
     const mt_stage *stage = &derivation->stages[s];
-    if (stage->rank >= 0 && stage->rank != rank % planner->options.pipeline) continue;
+    if (!mt_stage_held(derivation, s, rank % planner->options.pipeline)) continue;
     for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) held[layer] = true;
   }
 }

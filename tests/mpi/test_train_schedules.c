@@ -116,6 +116,30 @@ static void test_projector_alone_trains(void **state) {
   run_all(&config, (bool[3]){false, true, false}, true);
 }
 
+/* Encoders on ranks of their own, as many pipelines of them as of the trunk, or more. */
+static void test_dedicated(void **state) {
+  (void)state;
+  static const struct {
+    const char *schedule;
+    int32_t ranks;
+  } rows[] = {
+      {"<vision: dedicate(ranks=1), projector: inline, llm: 1f1b>", 2},
+      {"<vision: dedicate(ranks=2, data=2), projector+llm: 1f1b>", 3},
+      {"<vision+projector: dedicate(ranks=1), llm: dedicate(ranks=2, data=2)>", 3},
+      {"<vision+projector: dedicate(ranks=2, inner=gpipe), llm: 1f1b(virtual=2)>", 4},
+      {"<vision: dedicate(ranks=1), projector: transpose, llm: 1f1b>", 4},
+  };
+  mt_internvl config = read_config();
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int all = 0; all < 2; all++) {
+      trial what = {.schedule = rows[i].schedule,
+                    .pipeline = rows[i].ranks,
+                    .replicas = transport->ranks / rows[i].ranks,
+                    .trainable = {all != 0, true, true}};
+      if (transport->ranks % rows[i].ranks == 0 && what.replicas <= 2) run(&config, &what, true);
+    }
+}
+
 static void test_tied_embeddings(void **state) {
   (void)state;
   mt_internvl config = read_config();
@@ -146,11 +170,9 @@ int main(void) {
     return 2;
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_everything_trains),
-      cmocka_unit_test(test_frozen_encoder),
-      cmocka_unit_test(test_projector_alone_trains),
-      cmocka_unit_test(test_tied_embeddings),
-      cmocka_unit_test(test_ahead),
+      cmocka_unit_test(test_everything_trains),      cmocka_unit_test(test_frozen_encoder),
+      cmocka_unit_test(test_projector_alone_trains), cmocka_unit_test(test_dedicated),
+      cmocka_unit_test(test_tied_embeddings),        cmocka_unit_test(test_ahead),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   if (failed != 0) mt_transport_fail(transport, &error);

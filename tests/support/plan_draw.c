@@ -81,7 +81,16 @@ static void draw_skeleton(plan_draw *d, int32_t module, char text[TERM_SIZE]) {
   d->windowed = d->windowed || strstr(text, "window") != NULL; /* one window a plan */
 }
 
+/* A region with ranks of its own, in one to three pipelines. */
+static void draw_dedicated(plan_draw *d, char text[TERM_SIZE]) {
+  static const char *const inner[] = {"1f1b", "gpipe", "1f1b, virtual=2"};
+  int32_t data = 1 + below(d, 3), ranks = data * (1 + below(d, 2));
+  snprintf(text, TERM_SIZE, "dedicate(ranks=%d, data=%d, inner=%s)", ranks, data, inner[below(d, 3)]);
+  d->ranks += ranks;
+}
+
 static void draw_schedule(plan_draw *d) {
+  bool dedicates = below(d, 4) == 0;
   d->manner = below(d, 3);
   size_t length = 0;
   char skeleton[TERM_SIZE];
@@ -90,7 +99,10 @@ static void draw_schedule(plan_draw *d) {
     if (i + 1 < d->model->module_count && strcmp(d->model->modules[i + 1].name, "projector") == 0 &&
         below(d, 2) == 0)
       joined = "+projector";
-    draw_skeleton(d, i, skeleton);
+    if (dedicates && i != d->trunk && below(d, 2) == 0)
+      draw_dedicated(d, skeleton);
+    else
+      draw_skeleton(d, i, skeleton);
     length += (size_t)snprintf(d->schedule + length, PLAN_TEXT_SIZE - length, "%s%s%s: %s", i == 0 ? "<" : ", ",
                                name, joined, skeleton);
     if (joined[0] != '\0') i++;

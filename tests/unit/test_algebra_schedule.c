@@ -108,7 +108,10 @@ static void test_errors_name_column_and_what_is_accepted(void **state) {
       {"<\x01\xff>", MOTET_ERROR_PARSE, {"column 2:", "\\x01", "skeleton"}},
       {"<zbv(virtual=2)>", MOTET_ERROR_PARSE, {"column 6:", "no option of zbv", "accepted: no option"}},
       {"<fold(virtual=2)>", MOTET_ERROR_PARSE, {"column 7:", "no option of fold", "accepted: no option"}},
-      {"<dedicate(ranks=2, inner=1f1b), 1f1b>", MOTET_ERROR_UNSUPPORTED, {"column 2:", "'dedicate'", "of its own"}},
+      {"<dedicate, 1f1b>", MOTET_ERROR_PARSE, {"column 2:", "how many ranks", "dedicate(ranks=2)"}},
+      {"<dedicate(ranks=3, data=2), 1f1b>", MOTET_ERROR_PARSE, {"column 2:", "data=2", "divisor of 3"}},
+      {"<dedicate(ranks=2, inner=inline), 1f1b>", MOTET_ERROR_PARSE, {"column 26:", "'inline'", "1f1b, gpipe"}},
+      {"<dedicate(ranks=2, inner=zbv, virtual=1), 1f1b>", MOTET_ERROR_PARSE, {"virtual", "inner=1f1b", "2 chunks"}},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     mt_arena *arena = mt_arena_create();
