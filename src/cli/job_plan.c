@@ -19,6 +19,7 @@ static int present(const mt_plan *plan, const mt_job_plan_options *options) {
   mt_presentation presentation = {.report = {.program = plan->program,
                                              .simulation = plan->simulation,
                                              .verification = &plan->verification,
+                                             .flops = plan->flops,
                                              .bound = plan->bound},
                                   .program_path = options->program_path,
                                   .trace_path = options->trace_path,

@@ -40,6 +40,7 @@ static motet_status write_page(const mt_presentation *presentation, motet_error 
                          .program = report->program,
                          .verification = report->verification,
                          .bound = report->bound,
+                         .flops = report->flops,
                          .timeline_count = 1,
                          .timelines = {{.title = "simulated", .simulation = report->simulation}}};
   mt_text text = {0};

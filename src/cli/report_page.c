@@ -81,6 +81,7 @@ static motet_status read_timelines(mt_arena *arena, const char *path, const mt_r
   motet_status status = mt_run_timeline_read(arena, path, request->step, error, &from->run);
   if (status != MOTET_OK) return status;
   side->program = from->program = from->run.program;
+  side->flops = from->run.flops;
   status = mt_run_metrics_read(arena, path, from->run.step, error, &from->metrics);
   motet_verify_options verify = {0};
   if (status == MOTET_OK) status = motet_verify(from->program, &verify, error, &from->verification);

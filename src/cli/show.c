@@ -3,13 +3,19 @@
 #include "cli/program_file.h"
 #include "cli/terminal.h"
 #include "order/unit_costs.h"
+#include "report/document.h"
+#include "report/flops_table.h"
 #include "report/run.h"
 #include "report/timeline.h"
 #include "sim/measured.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
+
 typedef struct show_options {
   const char *unit, *format;
   int64_t width, step;
+  bool json;
 } show_options;
 
 static const mt_option options[] = {
@@ -19,19 +25,16 @@ static const mt_option options[] = {
     {"step", MT_OPTION_INTEGER, offsetof(show_options, step), "N",
      "step of a run (the newest that has a timeline)"},
     {"width", MT_OPTION_INTEGER, offsetof(show_options, width), "COLUMNS", "columns to fill (the terminal's)"},
+    {"json", MT_OPTION_FLAG, offsetof(show_options, json), NULL, "print one JSON document, errors too"},
 };
 
-static motet_status draw(const motet_program *program, const double *start, const double *finish,
-                         const uint8_t *idle_cause, const show_options *chosen, motet_error *error, mt_text *text) {
-  mt_terminal terminal = mt_terminal_find();
-  mt_timeline_options picture = {.width = chosen->width > 0 ? (int)chosen->width : terminal.width,
-                                 .color = terminal.color,
-                                 .unicode = terminal.unicode,
-                                 .digits = true};
-  motet_status status = mt_report_timeline(program, start, finish, idle_cause, &picture, error, text);
-  if (status == MOTET_OK && text->failed) status = mt_error_memory(error, text->length, "a timeline");
-  return status;
-}
+/* A program with its times: what is shown. */
+typedef struct shown {
+  motet_program *program;
+  mt_simulation *simulation;
+  const mt_flops *flops;
+  int64_t step; /* of a run; 0: a program alone */
+} shown;
 
 static motet_status simulate(mt_arena *arena, const motet_program *program, const char *unit, motet_error *error,
                              mt_simulation **simulation) {
@@ -44,31 +47,62 @@ static motet_status simulate(mt_arena *arena, const motet_program *program, cons
   return status == MOTET_OK ? mt_simulate(arena, program, &costs, &how, error, simulation) : status;
 }
 
-static motet_status draw_file(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
-                              mt_text *text) {
+static motet_status read_file(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
+                              shown *what) {
   mt_program_file file = {0};
-  mt_simulation *simulation;
   motet_status status = mt_program_file_read(path, chosen->format, NULL, error, &file);
-  if (status == MOTET_OK) status = simulate(arena, file.program, chosen->unit, error, &simulation);
-  if (status == MOTET_OK)
-    status = draw(file.program, simulation->start, simulation->finish, simulation->idle_cause, chosen, error, text);
-  motet_program_destroy(file.program);
+  what->program = file.program;
+  return status == MOTET_OK ? simulate(arena, file.program, chosen->unit, error, &what->simulation) : status;
+}
+
+static motet_status read_run(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
+                             shown *what) {
+  mt_run_timeline measured;
+  mt_cost_table costs;
+  motet_status status = mt_run_timeline_read(arena, path, chosen->step, error, &measured);
+  if (status != MOTET_OK) return status;
+  *what = (shown){.program = measured.program, .flops = measured.flops, .step = measured.step};
+  return mt_simulation_measured(arena, measured.program, measured.start, measured.finish, error, &what->simulation,
+                                &costs);
+}
+
+static motet_status draw(const shown *what, const show_options *chosen, motet_error *error, mt_text *text) {
+  mt_terminal terminal = mt_terminal_find();
+  mt_timeline_options picture = {.width = chosen->width > 0 ? (int)chosen->width : terminal.width,
+                                 .color = terminal.color,
+                                 .unicode = terminal.unicode,
+                                 .digits = true};
+  if (what->step > 0) mt_text_append(text, "step %" PRId64 ", measured\n", what->step);
+  motet_status status = mt_report_timeline(what->program, what->simulation->start, what->simulation->finish,
+                                           what->simulation->idle_cause, &picture, error, text);
+  if (what->flops != NULL) mt_text_append(text, "\n");
+  mt_flops_table_text(what->program, what->simulation, what->flops, text);
   return status;
 }
 
-static motet_status draw_run(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
-                             mt_text *text) {
-  mt_run_timeline measured;
-  motet_status status = mt_run_timeline_read(arena, path, chosen->step, error, &measured);
-  if (status != MOTET_OK) return status;
-  mt_text_append(text, "step %lld, measured\n", (long long)measured.step);
-  mt_simulation *simulation;
-  mt_cost_table costs;
-  status =
-      mt_simulation_measured(arena, measured.program, measured.start, measured.finish, error, &simulation, &costs);
-  if (status == MOTET_OK)
-    status = draw(measured.program, measured.start, measured.finish, simulation->idle_cause, chosen, error, text);
-  motet_program_destroy(measured.program);
+static motet_status describe(const shown *what, motet_error *error, mt_text *text) {
+  mt_report_plan plan = {
+      .program = what->program, .simulation = what->simulation, .flops = what->flops, .bound = NAN};
+  json_t *document = mt_report_json_plan(&plan);
+  char *dump = NULL;
+  if (document != NULL &&
+      json_object_set_new(document, "step", what->step > 0 ? json_integer(what->step) : json_null()) == 0)
+    dump = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  json_decref(document);
+  if (dump == NULL) return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for the step's JSON document");
+  mt_text_append(text, "%s\n", dump);
+  free(dump);
+  return MOTET_OK;
+}
+
+static motet_status show(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
+                         mt_text *text) {
+  shown what = {0};
+  motet_status status =
+      mt_run_is(path) ? read_run(arena, path, chosen, error, &what) : read_file(arena, path, chosen, error, &what);
+  if (status == MOTET_OK) status = chosen->json ? describe(&what, error, text) : draw(&what, chosen, error, text);
+  if (status == MOTET_OK && text->failed) status = mt_error_memory(error, text->length, "a timeline");
+  motet_program_destroy(what.program);
   return status;
 }
 
@@ -81,13 +115,12 @@ static int run(const mt_command *command, int argc, char **argv) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "show takes one FILE or RUN, not %d", words);
   else if (chosen.width > 1000)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--width: at most 1000 columns");
-  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, false);
+  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   mt_text text = {0};
   mt_arena *arena = mt_arena_create();
-  motet_status status = arena == NULL        ? mt_error_memory(&error, sizeof(void *), "a timeline")
-                        : mt_run_is(argv[0]) ? draw_run(arena, argv[0], &chosen, &error, &text)
-                                             : draw_file(arena, argv[0], &chosen, &error, &text);
-  int code = status == MOTET_OK ? mt_cli_print(text.data) : mt_cli_fail(&error, false);
+  motet_status status = arena != NULL ? show(arena, argv[0], &chosen, &error, &text)
+                                      : mt_error_memory(&error, sizeof(void *), "a timeline");
+  int code = status == MOTET_OK ? mt_cli_print(text.data) : mt_cli_fail(&error, chosen.json);
   mt_text_free(&text);
   mt_arena_destroy(arena);
   return code;
@@ -99,7 +132,8 @@ const mt_command mt_command_show = {
     .summary = "draw a timeline in the terminal",
     .details =
         "FILE is a program (JSON) or a PyTorch pipelining order (CSV), drawn on unit times. RUN is the output\n"
-        "directory of a training run: its newest measured step is drawn.",
+        "directory of a training run: its newest measured step is drawn, and its operations are told by module,\n"
+        "with their share of what the ranks could do.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

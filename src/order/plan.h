@@ -5,6 +5,7 @@
 #ifndef MT_ORDER_PLAN_H
 #define MT_ORDER_PLAN_H
 
+#include "cost/flops.h"
 #include "order/order.h"
 #include "sim/simulate.h"
 
@@ -39,6 +40,7 @@ typedef struct mt_plan {
   mt_simulation *simulation;
   motet_verification verification;
   double bound; /* proven: no order of the derived work has a smaller makespan */
+  const mt_flops *flops; /* for who makes plans of a known model to set; NULL: not known */
 } mt_plan;
 
 /** Orders, lowers, verifies and simulates. Tables and simulation live in @p arena, which the derivations may share;

@@ -1,5 +1,6 @@
 #include "report/document.h"
 #include "base/digest.h"
+#include "report/flops_table.h"
 #include "report/words.h"
 
 #include <stdbool.h>
@@ -64,6 +65,7 @@ json_t *mt_report_json_plan(const mt_report_plan *plan) {
               set(document, "idle_share", json_real(simulation->idle_share)) &&
               set(document, "idle_by_cause", mt_report_json_idle(simulation)) &&
               set(document, "peak_activations", make_activations(plan)) &&
+              set(document, "flops", mt_flops_table_json(program, simulation, plan->flops)) &&
               set(document, "peak_features", json_integer(simulation->peak_features)) &&
               set(document, "ranks", make_ranks(plan));
   if (good) return document;

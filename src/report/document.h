@@ -5,6 +5,7 @@
 #ifndef MT_REPORT_DOCUMENT_H
 #define MT_REPORT_DOCUMENT_H
 
+#include "cost/flops.h"
 #include "sim/simulate.h"
 
 #include <jansson.h>
@@ -16,6 +17,7 @@ typedef struct mt_report_plan {
   const mt_simulation *simulation;
   const motet_verification *verification; /**< of the accepted program; NULL where it was not verified */
   const char *schedule;                   /**< canonical text; NULL: the program's */
+  const mt_flops *flops;                  /**< of the step; NULL: not known */
   double bound;                           /**< proven lower bound on the makespan, NAN where there is none */
 } mt_report_plan;
 

@@ -6,6 +6,7 @@
 #define MT_REPORT_PAGE_H
 
 #include "base/text.h"
+#include "cost/flops.h"
 #include "report/history.h"
 #include "report/what_if.h"
 #include "sim/memory.h"
@@ -31,6 +32,7 @@ typedef struct mt_page_side {
   mt_page_timeline timelines[MT_PAGE_TIMELINES];
   const mt_what_if *what_if; /**< of the first timeline */
   int32_t what_if_count;
+  const mt_flops *flops;     /**< of the step; NULL: not known */
   const mt_history *history; /**< of a training run, all its steps; NULL: none */
 } mt_page_side;
 

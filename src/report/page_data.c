@@ -145,7 +145,11 @@ static void put_tables(writer *w, const motet_program *program) {
   put_key(w, "modules");
   for (int32_t i = 0; i < program->module_count; i++) {
     const motet_program_module *module = &program->modules[i];
-    mt_text_append(&w->json, "%s{\"layers\":[%d,%d]", i > 0 ? "," : "[", module->layer_begin, module->layer_end);
+    bool trains = false;
+    for (int32_t layer = module->layer_begin; layer < module->layer_end; layer++)
+      trains = trains || program->layer_trainable[layer] != 0;
+    mt_text_append(&w->json, "%s{\"layers\":[%d,%d],\"trains\":%s", i > 0 ? "," : "[", module->layer_begin,
+                   module->layer_end, trains ? "true" : "false");
     put_named_text(w, "name", module->name);
     mt_text_append(&w->json, "}");
   }
@@ -236,6 +240,46 @@ static void put_what_if(writer *w, const mt_page_side *side) {
   mt_text_append(&w->json, "]");
 }
 
+/* Sums by piece as they are; what each stage does for each microbatch as whole numbers of `unit` operations. */
+static void put_flops(writer *w, const motet_program *program, const mt_flops *flops) {
+  if (flops == NULL) return;
+  int64_t cells = (int64_t)program->stage_count * program->microbatch_count;
+  double largest = 0, *values = calloc((size_t)cells * MT_FLOPS_PARTS + 1, sizeof *values);
+  if (values == NULL) {
+    w->json.failed = true;
+    return;
+  }
+  put_key(w, "flops");
+  mt_text_append(&w->json, "{\"pieces\":[");
+  for (int32_t i = 0; i < flops->piece_count; i++) {
+    const mt_flops_piece *piece = &flops->pieces[i];
+    mt_text_append(&w->json, "%s[%d,%d", i > 0 ? "," : "", piece->stage, piece->module);
+    for (int part = 0; part < MT_FLOPS_PARTS; part++) {
+      double sum = 0, *row = values + part * cells + (int64_t)piece->stage * program->microbatch_count;
+      for (int32_t m = 0; m < program->microbatch_count; m++) {
+        sum += piece->parts[part][m];
+        row[m] += piece->parts[part][m];
+        if (row[m] > largest) largest = row[m];
+      }
+      mt_text_append(&w->json, ",%.9g", sum);
+    }
+    mt_text_append(&w->json, "]");
+  }
+  mt_text_append(&w->json, "]");
+  double unit = largest > 0 ? largest / (1 << 21) : 1; /* numbers of three bytes */
+  put_number(w, "peak", flops->peak);
+  put_number(w, "unit", unit);
+  static const char *const names[MT_FLOPS_PARTS] = {"forward", "input", "weight"};
+  for (int part = 0; part < MT_FLOPS_PARTS; part++) {
+    mt_column column = {0};
+    for (int64_t i = 0; i < cells; i++)
+      mt_column_unsigned(&column, (uint64_t)(values[part * cells + i] / unit + 0.5));
+    put_column(w, names[part], &column);
+  }
+  mt_text_append(&w->json, "}");
+  free(values);
+}
+
 static motet_status put_program(writer *w, const mt_page_side *side, motet_error *error) {
   const motet_program *program = side->program;
   char digest[MT_DIGEST_TEXT_SIZE];
@@ -248,6 +292,7 @@ static motet_status put_program(writer *w, const mt_page_side *side, motet_error
   put_tables(w, program);
   put_peaks(w, side);
   put_what_if(w, side);
+  put_flops(w, program, side->flops);
   motet_status status = put_instructions(w, program, error);
   if (status != MOTET_OK) return status;
   put_key(w, "timelines");

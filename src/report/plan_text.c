@@ -1,5 +1,6 @@
 #include "report/plan_text.h"
 #include "base/digest.h"
+#include "report/flops_table.h"
 #include "report/words.h"
 
 #include <inttypes.h>
@@ -166,5 +167,7 @@ void mt_report_plan_text(const mt_report_plan *plan, const mt_plan_text_options 
   put_heading(plan, out);
   put_idle(plan, options, out);
   put_ranks(plan, options, out);
+  if (plan->flops != NULL) mt_text_append(out, "\n");
+  mt_flops_table_text(plan->program, plan->simulation, plan->flops, out);
   put_path(plan, out);
 }

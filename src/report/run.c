@@ -1,6 +1,7 @@
 #include "report/run.h"
 
 #include "base/text.h"
+#include "report/flops_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -147,8 +148,9 @@ motet_status mt_run_timeline_read(mt_arena *arena, const char *path, int64_t ste
   timeline->step = step > 0 ? step : newest;
   const char *program = mt_arena_format(arena, "%s/step-%" PRId64 ".program.json", folder, timeline->step);
   const char *times = mt_arena_format(arena, "%s/step-%" PRId64 ".times.json", folder, timeline->step);
+  const char *flops = mt_arena_format(arena, "%s/step-%" PRId64 ".flops.json", folder, timeline->step);
   const char *simulated = mt_arena_format(arena, "%s/step-%" PRId64 ".simulated.json", folder, timeline->step);
-  if (status == MOTET_OK && (program == NULL || times == NULL || simulated == NULL))
+  if (status == MOTET_OK && (program == NULL || times == NULL || simulated == NULL || flops == NULL))
     status = mt_error_memory(error, strlen(path), "a path");
   struct stat information;
   if (status == MOTET_OK && stat(times, &information) != 0)
@@ -160,6 +162,8 @@ motet_status mt_run_timeline_read(mt_arena *arena, const char *path, int64_t ste
   if (status == MOTET_OK) status = read_times(arena, times, count, error, &timeline->start, &timeline->finish);
   if (status == MOTET_OK && stat(simulated, &information) == 0)
     status = read_times(arena, simulated, count, error, &timeline->simulated_start, &timeline->simulated_finish);
+  if (status == MOTET_OK && stat(flops, &information) == 0)
+    status = mt_flops_read(arena, flops, timeline->program, error, &timeline->flops);
   if (status != MOTET_OK) {
     motet_program_destroy(timeline->program);
     timeline->program = NULL;

@@ -4,6 +4,7 @@
 #define MT_REPORT_RUN_H
 
 #include "base/arena.h"
+#include "cost/flops.h"
 #include "motet/program.h"
 
 #include <stdbool.h>
@@ -14,6 +15,7 @@ typedef struct mt_run_timeline {
   int64_t step;                               /* from 1 */
   motet_program *program;                     /* release with motet_program_destroy() */
   double *start, *finish;                     /* [instructions] seconds from the step's begin, in the arena */
+  const mt_flops *flops;                      /* NULL where the run has not kept them */
   double *simulated_start, *simulated_finish; /* what the plan expected; NULL where the run has not kept it */
 } mt_run_timeline;
 

@@ -12,7 +12,7 @@ typedef struct mt_run_value {
 } mt_run_value;
 
 typedef struct mt_run_metrics {
-  const mt_run_value *values; /* in the line's order; a null is "not known" */
+  const mt_run_value *values; /* in the line's order; a null is "not known", sizes, times and shares are in words */
   int32_t value_count;
 } mt_run_metrics;
 

@@ -41,6 +41,14 @@ void mt_words_bytes(mt_text *text, int64_t bytes) {
   mt_text_append(text, " %s", units[unit]);
 }
 
+void mt_words_flops(mt_text *text, double flops) {
+  static const char *const units[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
+  size_t unit = 0;
+  for (; fabs(flops) >= 1000 && unit + 1 < sizeof units / sizeof *units; unit++) flops /= 1000;
+  mt_words_number(text, flops, 4);
+  mt_text_append(text, " %sFLOP", units[unit]);
+}
+
 mt_words_unit mt_words_time_unit(double largest) {
   if (largest >= 1.0 || !(largest > 0)) return (mt_words_unit){"s", 1.0};
   if (largest >= 1e-3) return (mt_words_unit){"ms", 1e3};

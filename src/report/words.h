@@ -19,6 +19,9 @@ void mt_words_key(mt_text *text, const char *key);
 /** "1.5 GiB", "320 B". */
 void mt_words_bytes(mt_text *text, int64_t bytes);
 
+/** "1.5 TFLOP": floating-point operations, in powers of 1000. */
+void mt_words_flops(mt_text *text, double flops);
+
 /** A unit in which times up to @p largest read well, and how many of it a second has. */
 typedef struct mt_words_unit {
   const char *name; /* "s", "ms", "us" */

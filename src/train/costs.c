@@ -39,35 +39,63 @@ double mt_layer_seconds(const mt_layer_costs *costs, mt_internvl_kind kind, mt_l
   return seconds;
 }
 
-/** Forward operations; the two halves of a backward have as many each. */
-static void set_operations(mt_layer_costs *costs, mt_internvl_kind kind, mt_cost_feature feature,
-                           double operations) {
-  static const double times[MT_PASSES] = {1, 2, 1, 1};
-  for (int pass = 0; pass < MT_PASSES; pass++)
-    costs->seconds[kind][pass][feature] = times[pass] * operations / OPERATIONS_PER_SECOND;
+mt_layer_operations mt_layer_operations_of(const mt_internvl *config, mt_internvl_kind kind,
+                                           const double features[MT_COST_FEATURES]) {
+  const mt_internvl_vision *vision = &config->vision;
+  const mt_internvl_decoder *decoder = &config->decoder;
+  double tiles = features[MT_COST_TILES], tokens = features[MT_COST_TOKENS];
+  double patches = pow((double)(vision->image_size / vision->patch_size), 2), rows = patches + 1;
+  double hidden = vision->hidden, width = decoder->hidden;
+  double shuffled = hidden / ((double)config->downsample_ratio * (double)config->downsample_ratio);
+  double heads = (double)decoder->heads * decoder->head_dim;
+  double key_values = (double)decoder->kv_heads * decoder->head_dim, products;
+  switch (kind) {
+  case MT_INTERNVL_VISION_EMBED:
+    products = 2 * tiles * patches * hidden * vision->channels * vision->patch_size * vision->patch_size;
+    return (mt_layer_operations){.linear = products, .entry = products};
+  case MT_INTERNVL_VISION_BLOCK:
+    return (mt_layer_operations){.linear = tiles * rows * (8 * hidden * hidden + 4 * hidden * vision->intermediate),
+                                 .entry = tiles * rows * 6 * hidden * hidden,
+                                 .attention = tiles * 4 * rows * rows * hidden};
+  case MT_INTERNVL_PROJECTOR:
+    products = 2 * tiles * config->tokens_per_tile * width;
+    return (mt_layer_operations){.linear = products * (shuffled + width), .entry = products * shuffled};
+  case MT_INTERNVL_DECODER_BLOCK:
+    return (mt_layer_operations){.linear = tokens * width *
+                                           (4 * heads + 4 * key_values + 6 * (double)decoder->intermediate),
+                                 .entry = tokens * width * (2 * heads + 4 * key_values),
+                                 .attention = features[MT_COST_AREA] * 2 * heads}; /* causal: half of 4 */
+  case MT_INTERNVL_HEAD:
+    return (mt_layer_operations){.linear = features[MT_COST_TARGETS] * 2 * width * decoder->vocabulary};
+  default: return (mt_layer_operations){0}; /* an embedding looks up */
+  }
+}
+
+/* Every feature's part by itself: operations are linear in them. A backward of weights alone takes the gradients
+ * inside of the layer too, but that of its input. */
+static void set_operations(const mt_internvl *config, mt_internvl_kind kind, mt_layer_costs *costs) {
+  for (int feature = MT_COST_TOKENS; feature < MT_COST_FEATURES; feature++) {
+    double features[MT_COST_FEATURES] = {0};
+    features[feature] = 1;
+    mt_layer_operations of = mt_layer_operations_of(config, kind, features);
+    const double passes[MT_PASSES] = {
+        [MT_PASS_FORWARD] = of.linear + of.attention,
+        [MT_PASS_BACKWARD] = 2 * of.linear + 2 * of.attention,
+        [MT_PASS_BACKWARD_X] = of.linear + 2 * of.attention,
+        [MT_PASS_BACKWARD_W] = 2 * of.linear - of.entry + 2 * of.attention,
+    };
+    for (int pass = 0; pass < MT_PASSES; pass++)
+      costs->seconds[kind][pass][feature] = passes[pass] / OPERATIONS_PER_SECOND;
+  }
 }
 
 void mt_layer_costs_from_operations(const mt_internvl *config, mt_layer_costs *costs) {
-  const mt_internvl_vision *vision = &config->vision;
-  const mt_internvl_decoder *decoder = &config->decoder;
   *costs = (mt_layer_costs){.link = {.latency_seconds = 5e-6, .bytes_per_second = 5e9}};
-  double patches = pow((double)(vision->image_size / vision->patch_size), 2), rows = patches + 1;
-  double hidden = vision->hidden,
-         features = hidden / ((double)config->downsample_ratio * (double)config->downsample_ratio);
-  set_operations(costs, MT_INTERNVL_VISION_EMBED, MT_COST_TILES,
-                 2 * patches * hidden * vision->channels * vision->patch_size * vision->patch_size);
-  set_operations(costs, MT_INTERNVL_VISION_BLOCK, MT_COST_TILES,
-                 rows * (8 * hidden * hidden + 4 * hidden * vision->intermediate) + 4 * rows * rows * hidden);
-  set_operations(costs, MT_INTERNVL_PROJECTOR, MT_COST_TILES,
-                 2 * config->tokens_per_tile *
-                     (features * decoder->hidden + (double)decoder->hidden * decoder->hidden));
-  double width = decoder->hidden, heads = (double)decoder->heads * decoder->head_dim;
-  double key_values = (double)decoder->kv_heads * decoder->head_dim;
-  set_operations(costs, MT_INTERNVL_TOKEN_EMBED, MT_COST_TOKENS, 2 * width);
-  set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_TOKENS,
-                 2 * width * (2 * heads + 2 * key_values) + 6 * width * decoder->intermediate);
-  set_operations(costs, MT_INTERNVL_DECODER_BLOCK, MT_COST_AREA, 2 * heads); /* causal: half of 4 */
-  set_operations(costs, MT_INTERNVL_HEAD, MT_COST_TARGETS, 2 * width * decoder->vocabulary);
+  for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS; kind++)
+    set_operations(config, (mt_internvl_kind)kind, costs);
+  for (int pass = 0; pass < MT_PASSES; pass++) /* looking up moves a row */
+    costs->seconds[MT_INTERNVL_TOKEN_EMBED][pass][MT_COST_TOKENS] =
+        2.0 * config->decoder.hidden / OPERATIONS_PER_SECOND;
   costs->optimizer_seconds_per_parameter = 12 / OPERATIONS_PER_SECOND;
 }
 

@@ -46,6 +46,16 @@ void mt_cost_features(const mt_batch *batch, int32_t targets, double features[MT
 double mt_layer_seconds(const mt_layer_costs *costs, mt_internvl_kind kind, mt_layer_pass pass,
                         const double features[MT_COST_FEATURES]);
 
+/** Operations of a layer's forward over a microbatch, two a multiply-add, in products and attention alone. */
+typedef struct mt_layer_operations {
+  double linear; /* products with weights; a gradient of their inputs takes as many again, one of the weights too */
+  double entry;  /* of these, on the layer's own input: whose gradient is what the layer passes on */
+  double attention; /* products of activations: gradients take twice as many */
+} mt_layer_operations;
+
+mt_layer_operations mt_layer_operations_of(const mt_internvl *config, mt_internvl_kind kind,
+                                           const double features[MT_COST_FEATURES]);
+
 /** The rate at which mt_layer_costs_from_operations() turns operations into seconds. */
 enum { MT_OPERATIONS_PER_MICROSECOND = 50000 };
 

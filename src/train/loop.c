@@ -104,8 +104,7 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
     status = mt_measure_timeline(trainer->transport, planned->plan.program, result, trainer->clock_offset,
                                  trainer->step_arena, error, &start, &finish);
   if (status != MOTET_OK || trainer->transport->rank != 0) return status;
-  double peak = mt_planner_costs(trainer->setup.planner)->peak_operations_per_second;
-  double operations = mt_planner_operations(trainer->setup.planner, planned->microbatches);
+  const mt_flops *flops = planned->plan.flops;
   mt_adamw_module modules[MT_NETWORK_MODULES];
   mt_metrics_step step = {
       .step = number,
@@ -114,7 +113,7 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
       .step_seconds = seen->step_seconds,
       .tokens = seen->tokens,
       .weights_digest = result->weights_digest,
-      .mfu = peak > 0 ? operations / (peak * trainer->transport->ranks * measure.makespan) : NAN,
+      .mfu = mt_flops_utilization(flops, mt_flops_total(flops), trainer->transport->ranks, measure.makespan),
       .measure = &measure,
       .plan = &planned->plan,
   };

@@ -3,6 +3,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "report/chrome_trace.h"
+#include "report/flops_file.h"
 #include "report/tensorboard.h"
 
 #include <errno.h>
@@ -230,6 +231,12 @@ static motet_status write_times(const mt_metrics *metrics, int64_t step, const c
   return status;
 }
 
+static motet_status write_flops(const mt_metrics *metrics, int64_t step, const mt_flops *flops,
+                                motet_error *error) {
+  const char *path = mt_arena_format(metrics->arena, "%s/step-%" PRId64 ".flops.json", metrics->timeline_dir, step);
+  return path != NULL ? mt_flops_write(flops, path, error) : mt_error_memory(error, 0, "a path");
+}
+
 motet_status mt_metrics_timeline(mt_metrics *metrics, int64_t step, const mt_plan *plan, const double *start,
                                  const double *finish, motet_error *error) {
   const motet_program *program = plan->program;
@@ -243,6 +250,7 @@ motet_status mt_metrics_timeline(mt_metrics *metrics, int64_t step, const mt_pla
   if (status == MOTET_OK)
     status =
         write_times(metrics, step, "simulated", plan->simulation->start, plan->simulation->finish, count, error);
+  if (status == MOTET_OK && plan->flops != NULL) status = write_flops(metrics, step, plan->flops, error);
   /* Who follows the run takes a step's timeline for whole when its measured times are there. */
   if (status == MOTET_OK) status = write_times(metrics, step, "times", start, finish, count, error);
   if (status == MOTET_OK) status = mt_report_chrome_trace(&measured, error, &trace);

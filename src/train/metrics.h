@@ -30,7 +30,8 @@ motet_status mt_metrics_add(mt_metrics *metrics, const mt_metrics_step *step, mo
 /** Appends {"step", "eval_loss"} to evaluation.jsonl. */
 motet_status mt_metrics_evaluation(mt_metrics *metrics, int64_t step, double loss, motet_error *error);
 
-/** Writes timeline/step-N.program.json, .times.json (measured), .simulated.json (the plan's) and .trace.json. */
+/** Writes timeline/step-N.program.json, .times.json (measured), .simulated.json (the plan's), .flops.json and
+ * .trace.json. */
 motet_status mt_metrics_timeline(mt_metrics *metrics, int64_t step, const mt_plan *plan, const double *start,
                                  const double *finish, motet_error *error);
 

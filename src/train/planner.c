@@ -89,8 +89,6 @@ void mt_planner_destroy(mt_planner *planner) {
 
 const mt_model *mt_planner_model(const mt_planner *planner) { return planner->purposes[MT_PLANNER_TRAIN].model; }
 
-const mt_layer_costs *mt_planner_costs(const mt_planner *planner) { return &planner->options.costs; }
-
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   const mt_derivation *derivation = planner->derivation;
   memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);
@@ -299,6 +297,66 @@ static motet_status make_carried(const mt_planner *planner, int32_t replica_numb
   return MOTET_OK;
 }
 
+/** A stage's operations in the layers [begin, end): backward as far as the stage's gate lets it run. */
+static void add_operations(const mt_planner *planner, const mt_stage *stage, int32_t begin, int32_t end,
+                           const double features[MT_COST_FEATURES], double parts[MT_FLOPS_PARTS]) {
+  bool sends = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL;
+  for (int32_t layer = begin; layer < end; layer++) {
+    mt_internvl_kind kind = (mt_internvl_kind)mt_planner_model(planner)->layers[layer].kind;
+    mt_layer_operations of = mt_layer_operations_of(&planner->config, kind, features);
+    parts[MT_FLOPS_FORWARD] += of.linear + of.attention;
+    if (stage->gate == MT_GATE_NONE || layer < stage->first_trainable) continue;
+    bool passes_on = sends || layer > stage->first_trainable;
+    parts[MT_FLOPS_INPUT] += of.linear - (passes_on ? 0 : of.entry) + 2 * of.attention;
+    if (planner->trainable[layer]) parts[MT_FLOPS_WEIGHT] += of.linear;
+  }
+}
+
+static motet_status make_piece(const mt_planner *planner, const mt_stage *stage, const mt_module *module,
+                               const mt_planner_microbatch *microbatches, mt_arena *arena, motet_error *error,
+                               mt_flops_piece *piece) {
+  int32_t count = planner->options.replicas * planner->options.microbatches;
+  int32_t begin = stage->layer_begin > module->layer_begin ? stage->layer_begin : module->layer_begin;
+  int32_t end = stage->layer_end < module->layer_end ? stage->layer_end : module->layer_end;
+  for (int part = 0; part < MT_FLOPS_PARTS; part++) {
+    piece->parts[part] = MT_ARENA_NEW(arena, double, count);
+    if (piece->parts[part] == NULL) return mt_error_memory(error, (unsigned)count, "a step's operations");
+  }
+  for (int32_t m = 0; m < count; m++) {
+    double features[MT_COST_FEATURES], parts[MT_FLOPS_PARTS] = {0};
+    mt_cost_features(&microbatches[m].batch, microbatches[m].targets, features);
+    add_operations(planner, stage, begin, end, features, parts);
+    for (int part = 0; part < MT_FLOPS_PARTS; part++) piece->parts[part][m] = parts[part];
+  }
+  return MOTET_OK;
+}
+
+static motet_status make_flops(const mt_planner *planner, const mt_planner_microbatch *microbatches,
+                               mt_arena *arena, motet_error *error, const mt_flops **out) {
+  const mt_model *model = mt_planner_model(planner);
+  const mt_derivation *derivation = planner->derivation;
+  mt_flops *flops = MT_ARENA_NEW(arena, mt_flops, 1);
+  mt_flops_piece *pieces =
+      MT_ARENA_NEW(arena, mt_flops_piece, (int64_t)derivation->stage_count * model->module_count);
+  if (flops == NULL || pieces == NULL)
+    return mt_error_memory(error, (unsigned)derivation->stage_count, "a step's operations");
+  *flops = (mt_flops){.peak = planner->options.costs.peak_operations_per_second,
+                      .pieces = pieces,
+                      .microbatch_count = planner->options.replicas * planner->options.microbatches};
+  motet_status status = MOTET_OK;
+  for (int32_t s = 0; s < derivation->stage_count; s++)
+    for (int32_t j = 0; status == MOTET_OK && j < model->module_count; j++) {
+      const mt_stage *stage = &derivation->stages[s];
+      const mt_module *module = &model->modules[j];
+      if (stage->layer_begin >= module->layer_end || stage->layer_end <= module->layer_begin) continue;
+      mt_flops_piece *piece = &pieces[flops->piece_count++];
+      *piece = (mt_flops_piece){.stage = s, .module = j};
+      status = make_piece(planner, stage, module, microbatches, arena, error, piece);
+    }
+  *out = flops;
+  return status;
+}
+
 motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which,
                              const mt_planner_microbatch *microbatches, const motet_carried *carried,
                              int32_t carried_count, mt_arena *arena, motet_error *error, mt_plan *plan) {
@@ -315,7 +373,11 @@ motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which
   double effort = planner->options.search_seconds;
   mt_plan_options options = {.order = {.search_seconds = effort > 0 ? effort : -1},
                              .simulate = {.timeline = true, .attribute = true}};
-  return mt_plan_make(arena, parts, replicas, &options, error, plan);
+  status = mt_plan_make(arena, parts, replicas, &options, error, plan);
+  if (status != MOTET_OK || which != MT_PLANNER_TRAIN) return status;
+  status = make_flops(planner, microbatches, arena, error, &plan->flops);
+  if (status != MOTET_OK) mt_plan_free(plan);
+  return status;
 }
 
 motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, motet_error *error,
@@ -333,23 +395,4 @@ motet_status mt_planner_carried(const motet_program *program, mt_arena *arena, m
   *carried = list;
   *carried_count = count;
   return MOTET_OK;
-}
-
-double mt_planner_operations(const mt_planner *planner, const mt_planner_microbatch *microbatches) {
-  mt_layer_costs operations;
-  mt_layer_costs_from_operations(&planner->config, &operations);
-  replica this = {.planner = planner,
-                  .model = mt_planner_model(planner),
-                  .trainable = planner->trainable,
-                  .derivation = planner->derivation,
-                  .costs = &operations};
-  double seconds = 0;
-  for (int32_t m = 0; m < planner->options.replicas * planner->options.microbatches; m++) {
-    double features[MT_COST_FEATURES];
-    mt_cost_features(&microbatches[m].batch, microbatches[m].targets, features);
-    for (int32_t s = 0; s < planner->derivation->stage_count; s++)
-      seconds += forward_seconds(&this, &planner->derivation->stages[s], features) +
-                 backward_seconds(&this, &planner->derivation->stages[s], features, false);
-  }
-  return seconds * MT_OPERATIONS_PER_MICROSECOND * 1e6;
 }

@@ -31,8 +31,6 @@ void mt_planner_destroy(mt_planner *planner);
 /** The model with its trainable flags; lives as long as the planner. */
 const mt_model *mt_planner_model(const mt_planner *planner);
 
-const mt_layer_costs *mt_planner_costs(const mt_planner *planner);
-
 /** Which layers rank @p rank (of all replicas) holds: one flag a layer. */
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held);
 
@@ -50,11 +48,8 @@ typedef struct mt_planner_microbatch {
   int32_t targets;
 } mt_planner_microbatch;
 
-/** Operations of a step over these microbatches: forward, and backward as far as it runs. */
-double mt_planner_operations(const mt_planner *planner, const mt_planner_microbatch *microbatches);
-
 /**
- * Plans one step.
+ * Plans one step. The plan of a step that trains knows its operations (mt_plan.flops).
  * @param microbatches [replicas * microbatches]
  * @param carried outputs that the step before left (program's numbers of microbatches and ranks), for order `ahead`
  */

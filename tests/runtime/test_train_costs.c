@@ -1,4 +1,5 @@
 /* Fits against systems whose answer is known, and costs through their file. */
+#include "model/architecture.h"
 #include "train/costs.h"
 #include "train/fit.h"
 
@@ -87,6 +88,70 @@ static void test_operations_of_a_published_model(void **state) {
   near(mt_layer_seconds(&costs, MT_INTERNVL_DECODER_BLOCK, MT_PASS_FORWARD, pair) * rate, 2 * 896);
 }
 
+/* The same from the architecture's own description, which counts products one by one (src/model). It takes the
+ * scores again in the backward, where model FLOPs do not: 2 operations a channel and pair. */
+static void test_operations_equal_the_architecture_s(void **state) {
+  (void)state;
+  mt_internvl config;
+  motet_error error;
+  mt_architecture *architecture;
+  mt_arena *arena = mt_arena_create();
+  assert_int_equal(mt_internvl_read(MOTET_TEST_DATA "/models/InternVL2-1B/config.json", &error, &config), MOTET_OK);
+  assert_int_equal(
+      mt_architecture_read(arena, MOTET_TEST_DATA "/models/InternVL2-1B/config.json", &error, &architecture),
+      MOTET_OK);
+  const mt_model *model = architecture->model;
+  const double tokens = 100, pairs = 5000, tiles = 3, rows = tiles * (32 * 32 + 1);
+  double extents[MT_EXTENTS] = {[MT_ROWS_TEXT] = tokens,
+                                [MT_AREA_TEXT] = pairs,
+                                [MT_ROWS_PATCHES] = rows,
+                                [MT_AREA_PICTURE] = rows * (32 * 32 + 1),
+                                [MT_ROWS_FEATURES] = tiles * 256};
+  const double features[MT_COST_FEATURES] = {[MT_COST_TOKENS] = tokens,
+                                             [MT_COST_AREA] = 2 * pairs, /* the full square */
+                                             [MT_COST_TILES] = tiles,
+                                             [MT_COST_TARGETS] = tokens};
+  static const struct {
+    int module, layer; /* from the end where negative */
+    mt_internvl_kind kind;
+    double scores; /* channels of all heads */
+  } layers[] = {{0, 1, MT_INTERNVL_VISION_BLOCK, 1024},
+                {1, 0, MT_INTERNVL_PROJECTOR, 0},
+                {2, 1, MT_INTERNVL_DECODER_BLOCK, 896},
+                {2, -1, MT_INTERNVL_HEAD, 0}};
+  for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+    const mt_module *module = &model->modules[layers[i].module];
+    int32_t layer = layers[i].layer >= 0 ? module->layer_begin + layers[i].layer : module->layer_end - 1;
+    mt_layer_cost cost;
+    mt_architecture_cost(architecture, layer, extents, 1, &cost);
+    mt_layer_operations of = mt_layer_operations_of(&config, layers[i].kind, features);
+    double area = layers[i].module == 0 ? extents[MT_AREA_PICTURE] : pairs;
+    near(of.linear + of.attention, cost.forward_flops);
+    near(of.linear, cost.weight_flops);
+    near(of.linear + 2 * of.attention, cost.input_flops - 2 * layers[i].scores * area);
+  }
+  mt_arena_destroy(arena);
+}
+
+/* What a backward of weights alone spares: the gradient of the layer's input, which for a block is that of q, k, v.
+ */
+static void test_operations_of_the_first_trained_layer(void **state) {
+  (void)state;
+  mt_internvl config;
+  motet_error error;
+  assert_int_equal(mt_internvl_read(MOTET_TEST_DATA "/models/InternVL2-1B/config.json", &error, &config), MOTET_OK);
+  const double one_token[MT_COST_FEATURES] = {[MT_COST_TOKENS] = 1}, pair[MT_COST_FEATURES] = {[MT_COST_AREA] = 1};
+  near(mt_layer_operations_of(&config, MT_INTERNVL_DECODER_BLOCK, one_token).entry, 2 * 896.0 * (896 + 2 * 128));
+  mt_layer_costs costs;
+  mt_layer_costs_from_operations(&config, &costs);
+  double rate = MT_OPERATIONS_PER_MICROSECOND * 1e6;
+  near(mt_layer_seconds(&costs, MT_INTERNVL_DECODER_BLOCK, MT_PASS_BACKWARD_X, pair) * rate, 4 * 896);
+  near(mt_layer_seconds(&costs, MT_INTERNVL_DECODER_BLOCK, MT_PASS_BACKWARD_W, pair) * rate, 4 * 896);
+  double weights = 896.0 * (896 + 2 * 128) + 896.0 * 896 + 3.0 * 896 * 4864;
+  near(mt_layer_seconds(&costs, MT_INTERNVL_DECODER_BLOCK, MT_PASS_BACKWARD_W, one_token) * rate,
+       4 * weights - 2 * 896.0 * (896 + 2 * 128));
+}
+
 static void test_profile_file_reads_back(void **state) {
   (void)state;
   char path[] = "/tmp/motet-profile-XXXXXX";
@@ -124,6 +189,8 @@ int main(void) {
       cmocka_unit_test(test_bad_measurements_are_refused),
       cmocka_unit_test(test_features_of_a_batch),
       cmocka_unit_test(test_operations_of_a_published_model),
+      cmocka_unit_test(test_operations_equal_the_architecture_s),
+      cmocka_unit_test(test_operations_of_the_first_trained_layer),
       cmocka_unit_test(test_profile_file_reads_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,6 +55,12 @@ static void test_metrics_of_a_step(void **state) {
   }
   assert_int_equal(mt_run_metrics_read(r->arena, r->path, 8, NULL, &metrics), MOTET_OK);
   assert_string_equal(metrics.values[1].value, "2.5");
+  put(r, "metrics.jsonl",
+      "{\"step\": 8, \"memory_bytes\": 1610612736, \"step_seconds\": 0.25, \"idle_share\": 0.125, \"tokens\": "
+      "3}\n");
+  static const char *const words[] = {"8", "1.5 GiB", "250 ms", "12.5%", "3"};
+  assert_int_equal(mt_run_metrics_read(r->arena, r->path, 8, NULL, &metrics), MOTET_OK);
+  for (int i = 0; i < 5; i++) assert_string_equal(metrics.values[i].value, words[i]);
   assert_int_equal(mt_run_metrics_read(r->arena, r->path, 9, NULL, &metrics), MOTET_OK);
   assert_int_equal(metrics.value_count, 0);
   assert_int_equal(mt_run_metrics_read(r->arena, "/nowhere", 9, NULL, &metrics), MOTET_OK);

@@ -376,6 +376,33 @@ class Others(Report):
         self.assertIn("simulated: ", self.text("#detail"))
         self.assertFalse(self.web.find_element("id", "message").is_displayed())
 
+    def test_operations_of_a_run(self):
+        run, start, finish = self.make_run()
+        stages = self.see("page.programs[0].stages.map(s => page.programs[0].regions[s.region].name)")
+        made = {"vision": (3e9, 0, 0), "llm": (1e9, 1e9, 2e9)}  # of a microbatch in a stage: forward, gradients of inputs, of weights
+        parts = ("forward", "input_gradient", "weight_gradient")
+        pieces = [{"stage": s, "module": 0 if name == "vision" else 1, **{part: [(m + 1) * value for m in range(MICROBATCHES)] for part, value in zip(parts, made[name])}}
+                  for s, name in enumerate(stages)]
+        (run / "timeline" / "step-3.flops.json").write_text(json.dumps({"format": "motet-flops-1", "peak_per_second": 1e11, "pieces": pieces}))
+        page = self.folder / "flops.html"
+        motet("report", run, "-o", page)
+        open_report(self.web, page)
+        rows = [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in self.web.find_elements("css selector", "#flops tbody tr")]
+        times = sum(range(1, MICROBATCHES + 1))  # 36
+        total = times * (3 + RANKS * 4)
+        self.assertEqual(rows[0][:5], ["vision, frozen", f"{3 * times} GFLOP", "–", "–", f"{3 * times} GFLOP"])
+        self.assertEqual(rows[1][:5], ["llm", f"{RANKS * times} GFLOP", f"{RANKS * times} GFLOP", f"{2 * RANKS * times} GFLOP", f"{4 * RANKS * times} GFLOP"])
+        self.assertEqual(rows[2][4], f"{total} GFLOP")
+        seconds = 1.5 * MICROBATCHES  # the encoder, measured: a microbatch takes one and a half
+        self.assertEqual(rows[0][5:7], [f"{3 * times / seconds:.4g} GFLOP/s", f"{100 * 3e9 * times / seconds / 1e11:.1f}%"])
+        mfu = f"{100 * total * 1e9 / (1e11 * RANKS * (1.5 * max(finish) + 0.001)):.1f}%"
+        self.assertIn("measured " + mfu, self.text("#flops"))
+        self.assertIn("model FLOPs utilization " + mfu, self.text("#summary").replace("\n", " "))
+        i = self.find(1, "BWD", 5)  # gradients of inputs and weights of the sixth microbatch: 18 GFLOP in three seconds
+        self.web.execute_script(f"const {{view}} = motetReport; view.select(view.panels[0], {i})")
+        self.assertIn("18 GFLOP, 6 GFLOP/s: 6.0% of the rank's peak", self.text("#detail"))
+        self.assertEqual(json.loads(motet("show", run, "--json"))["flops"]["total"], total * 1e9)
+
     def test_plots_of_a_run(self):
         from selenium.webdriver import ActionChains
         from selenium.webdriver.common.keys import Keys

@@ -81,6 +81,7 @@ class Program {
       const difference = partner.signed();
       this.partner[i] = difference === 0 ? -1 : i + difference;
     }
+    this.flops = side.flops ? new Flops(side.flops, this) : null;
     this.timelines = side.timelines.map(timeline => new Timeline(timeline, this));
   }
   kind(i) { return this.code[i] & CODE_KIND; }
@@ -124,6 +125,33 @@ class Program {
 }
 
 let KIND = {};
+
+/* Floating-point operations: exact sums by stage and module, and nearly what each instruction has. */
+class Flops {
+  constructor(data, program) {
+    Object.assign(this, { program, peak: data.peak, unit: data.unit,
+      pieces: data.pieces.map(([stage, module, forward, input, weight]) => ({ stage, module, forward, input, weight })) });
+    const cells = program.stages.length * program.microbatches;
+    for (const part of ["forward", "input", "weight"]) {
+      const reader = new ColumnReader(data[part]), values = this[part] = new Uint32Array(cells);
+      for (let i = 0; i < cells; i++) values[i] = reader.unsigned();
+    }
+    this.total = this.sum(() => true).total;
+  }
+  /* Of the pieces that fit. */
+  sum(fits) {
+    const sum = { forward: 0, input: 0, weight: 0, total: 0 };
+    for (const piece of this.pieces)
+      if (fits(piece)) for (const part of ["forward", "input", "weight"]) { sum[part] += piece[part]; sum.total += piece[part]; }
+    return sum;
+  }
+  of(i) {
+    const { program } = this, kind = program.kind(i), cell = program.stage[i] * program.microbatches + program.microbatch[i];
+    if (kind > KIND.RECOMPUTE) return 0;
+    if (kind === KIND.FWD || kind === KIND.RECOMPUTE) return this.forward[cell] * this.unit;
+    return ((kind === KIND.BWD_W ? 0 : this.input[cell]) + (kind === KIND.BWD_X ? 0 : this.weight[cell])) * this.unit;
+  }
+}
 
 class Timeline {
   constructor(data, program) {

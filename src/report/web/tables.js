@@ -66,6 +66,8 @@ function summaryTable(page, view) {
     const base = panels[0].timeline.makespan;
     rows.splice(1, 0, ["against the first", ...every(timeline => timeline === panels[0].timeline ? "–" : signedPercent(timeline.makespan / base - 1))]);
   }
+  if (page.programs.some(program => program.flops && program.flops.peak > 0))
+    rows.push(["model FLOPs utilization", ...every((timeline, { flops, ranks }) => flops && flops.peak > 0 ? percentWords(flops.total / flops.peak / ranks / timeline.makespan) : "–")]);
   if (panels.some(panel => panel.timeline.peakFeatures > 0))
     rows.push(["features alive at once", ...every(timeline => String(timeline.peakFeatures))]);
   const made = [table("", ["", ...panels.map(panelTitle)], rows)];
@@ -83,7 +85,7 @@ function idleTable(view) {
       : idle[k] - timeline.idleByCause.reduce((sum, of) => sum + of, 0));
     if (seconds.every((of, k) => !(of > 1e-6 * idle[k]))) continue;
     const row = [causeNames[cause]];
-    seconds.map((of, k) => Math.abs(of) > 1e-9 * idle[k] ? of : 0).forEach((of, k) => row.push(timeWords(of, idle[k]), percentWords(of / idle[k]), cell(shareBar(of / idle[k]))));
+    seconds.map((of, k) => Math.abs(of) > 1e-9 * idle[k] ? of : 0).forEach((of, k) => row.push(of > 1e-3 * idle[k] ? timeWords(of, idle[k]) : timeWords(of), percentWords(of / idle[k]), cell(shareBar(of / idle[k]))));
     row.push(cell(causeSentences[cause].replace(/^[^:]*: /, ""), { class: "words" }));
     rows.push(row);
   }
@@ -121,6 +123,39 @@ function workTable(view) {
     return row;
   });
   return section("work", "Work by region", table("Seconds of compute, added up over all ranks.", headings, rows));
+}
+
+/* Operations by module, their rate by region: what a module asks for, how fast the ranks do it, and what of their peak that
+ * is. Where a region is one module, its row says both. */
+function flopsTable(view, program) {
+  const { flops } = program, panels = view.panels.filter(panel => panel.program === program), rows = [];
+  const headings = ["", "forward", "gradients of inputs", "of weights", "together", ...panels.flatMap(panel => [
+    panels.length > 1 ? panel.timeline.title + ", while it computes" : "while it computes", ...(flops.peak > 0 ? ["of the peak"] : [])])];
+  const seconds = panels.map(panel => secondsByRegion(panel));
+  const rates = (total, k, time) => [time > 0 ? flopsWords(total / time) + "/s" : "–", ...(flops.peak > 0 ? [time > 0 ? percentWords(total / time / flops.peak) : "–"] : [])];
+  const cells = ({ forward, input, weight, total }) => [forward, input, weight, total].map(value => value > 0 ? flopsWords(value) : "–");
+  program.regions.forEach((region, r) => {
+    const inside = ({ stage }) => program.stages[stage].region === r, modules = program.modules.map((module, j) => j).filter(j => flops.pieces.some(piece => inside(piece) && piece.module === j));
+    const nameOf = j => program.modules[j].name + (program.modules[j].trains ? "" : ", frozen");
+    for (const j of modules) {
+      const sum = flops.sum(piece => inside(piece) && piece.module === j);
+      rows.push([nameOf(j), ...cells(sum), ...panels.flatMap((panel, k) => modules.length === 1 ? rates(sum.total, k, seconds[k][r]) : rates(0, k, 0))]);
+    }
+    const sum = flops.sum(inside);
+    if (modules.length > 1) rows.push(["all of " + region.name, ...cells(sum), ...panels.flatMap((panel, k) => rates(sum.total, k, seconds[k][r]))]);
+  });
+  const all = flops.sum(() => true);
+  rows.push(["the step", ...cells(all), ...panels.flatMap((panel, k) => rates(all.total, k, panel.timeline.busy.reduce((sum, busy) => sum + busy, 0)))]);
+  return table((view.page.programs.length > 1 ? program.title + ": p" : "P") + "roducts and attention of the step's own shapes, two operations a multiply-add; what is computed again counts once, and frozen layers have no gradients of weights." +
+    (flops.peak > 0 ? " A rank's peak is " + flopsWords(flops.peak) + "/s. Utilization of the whole step, idle time included (MFU): " + panels.map(({ timeline }) =>
+      (panels.length > 1 ? timeline.title + " " : "") + percentWords(flops.total / flops.peak / program.ranks / timeline.makespan)).join(", ") + "." : ""), headings, rows);
+}
+
+function secondsByRegion({ timeline, program }) {
+  const seconds = new Float64Array(program.regions.length);
+  for (let i = 0; i < program.count; i++)
+    if (program.kind(i) <= KIND.RECOMPUTE) seconds[program.stages[program.stage[i]].region] += timeline.seconds(i);
+  return seconds;
 }
 
 function whatIfTable(view) {
@@ -213,7 +248,8 @@ function makeTables(page, view, summary, box) {
   summary.append(...summaryTable(page, view));
   const grid = element("div", { class: "grid" });
   const differing = page.programs.filter(program => program.timelines.length > 1);
-  box.append(idleTable(view), grid);
+  const counted = page.programs.filter(program => program.flops);
+  box.append(idleTable(view), ...(counted.length > 0 ? [section("flops", "Operations", ...counted.map(program => flopsTable(view, program)))] : []), grid);
   const parts = [whatIfTable(view), workTable(view), section("ranks", "Ranks", ...view.panels.map(panel => rankTable(view, panel))),
     section("critical-path", "Critical path", ...view.panels.filter(panel => panel.timeline.critical.length > 0).map(panel => criticalTable(view, panel)))];
   if (differing.length > 0) parts.push(section("differences", "Largest differences", ...differing.map(program => differenceTable(view, program))));

@@ -31,6 +31,13 @@ function bytesWords(bytes) {
   return numberWords(bytes) + " " + units[unit];
 }
 
+function flopsWords(flops) {
+  const units = ["", "k", "M", "G", "T", "P", "E", "Z"];
+  let unit = 0;
+  for (; Math.abs(flops) >= 1000 && unit + 1 < units.length; unit++) flops /= 1000;
+  return numberWords(flops) + " " + units[unit] + "FLOP";
+}
+
 function memoryWords(memory, amount) {
   if (!memory.activation) return bytesWords(amount);
   const held = amount / memory.activation;
@@ -104,6 +111,9 @@ function describe(timeline, i) {
     timeWords(timeline.seconds(i)) + ", from " + timeWords(timeline.startSeconds(i), timeline.makespan, 6) + " to " +
       timeWords(timeline.finishSeconds(i), timeline.makespan, 6)];
   if (!program.isCompute(i) && timeline.finish[i] > timeline.start[i]) lines.push("idle, " + idleWords(timeline, i));
+  const flops = program.flops && program.isCompute(i) ? program.flops.of(i) : 0, seconds = timeline.seconds(i);
+  if (flops > 0) lines.push(flopsWords(flops) + (seconds > 0 ? ", " + flopsWords(flops / seconds) + "/s" +
+    (program.flops.peak > 0 ? ": " + percentWords(flops / seconds / program.flops.peak) + " of the rank's peak" : "") : ""));
   if (timeline.onCritical[i]) lines.push("on the critical path");
   return lines;
 }
