@@ -1,8 +1,8 @@
 /* Number 16, one thread: a training step of a small InternVL beside the processor's peak. Seconds are the thread's,
  * so that a busy machine does not count; work is what the model needs, without what is computed twice. */
 #include "nn/network.h"
-#include "tensor/backend.h"
-#include "tensor/threads.h"
+#include "tensor/matmul.h"
+#include "tensor/parallel.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ static double measure_chains(void) { return 0; }
 #endif
 
 /* FLOP a second of a large product. */
-static double measure_product(const mt_tensor_backend *backend) {
+static double measure_product(const mt_device *device) {
   enum { SIZE = 1024 };
   float *a = ramp(SIZE * SIZE), *b = ramp(SIZE * SIZE), *c = ramp(SIZE * SIZE);
   const mt_matmul product = {.m = SIZE,
@@ -86,21 +86,21 @@ static double measure_product(const mt_tensor_backend *backend) {
   for (int i = 0; i < 8; i++) {
     motet_error error;
     const double begin = now();
-    stop_on(backend->matmul(&product, &error), &error);
+    stop_on(mt_matmul_run(device->backend, device->team, &product, &error), &error);
     best = fmin(best, now() - begin);
   }
   free(a), free(b), free(c);
   return 2.0 * SIZE * SIZE * SIZE / best;
 }
 
-static void bench_attention(const mt_tensor_backend *backend, int32_t heads, int32_t kv_heads, int32_t length,
-                            bool causal, double peak) {
+static void bench_attention(const mt_device *device, int32_t heads, int32_t kv_heads, int32_t length, bool causal,
+                            double peak) {
   enum { DIM = 64 };
   const int64_t wide = heads * DIM, narrow = kv_heads * DIM, stride = wide + 2 * narrow;
   const int32_t begin[2] = {0, length};
   float *qkv = ramp(length * stride), *gradient = ramp(length * stride), *out = ramp(length * wide);
   float *dy = ramp(length * wide), *log_sum = ramp((int64_t)length * heads);
-  float *scratch = zeroed(backend->attention_scratch(DIM, length), sizeof *scratch);
+  motet_error error;
   const mt_attention attention = {.query = qkv,
                                   .key = qkv + wide,
                                   .value = qkv + wide + narrow,
@@ -128,9 +128,9 @@ static void bench_attention(const mt_tensor_backend *backend, int32_t heads, int
   double forward = INFINITY, backward = INFINITY;
   for (int i = 0; i < 4; i++) {
     const double start = now();
-    backend->attention_forward(&attention, scratch, out, wide, log_sum);
+    stop_on(mt_parallel_attention_forward(device, &attention, out, wide, log_sum, &error), &error);
     const double middle = now();
-    backend->attention_backward(&attention, &gradients, scratch);
+    stop_on(mt_parallel_attention_backward(device, &attention, &gradients, &error), &error);
     forward = fmin(forward, middle - start);
     backward = fmin(backward, now() - middle);
   }
@@ -141,7 +141,7 @@ static void bench_attention(const mt_tensor_backend *backend, int32_t heads, int
   print_row(name, flops, forward, peak);
   snprintf(name, sizeof name, "  the same, backward");
   print_row(name, 2.5 * flops, backward, peak);
-  free(qkv), free(gradient), free(out), free(dy), free(log_sum), free(scratch);
+  free(qkv), free(gradient), free(out), free(dy), free(log_sum);
 }
 
 static mt_internvl small_model(void) {
@@ -245,18 +245,20 @@ static void bench_step(int32_t text, int32_t tiles, double peak) {
 }
 
 int main(void) {
-  mt_threads_set(1);
-  const mt_tensor_backend *backend = mt_tensor_backend_cpu();
-  const double chained = measure_chains(), product = measure_product(backend);
+  motet_error error;
+  mt_device device = {.backend = mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32)};
+  stop_on(mt_team_create(1, &error, &device.team), &error);
+  const double chained = measure_chains(), product = measure_product(&device);
   const double peak = fmax(chained, product);
-  printf("float32, one thread, %s kernels; peak %.1f GFLOP/s (%s)\n\n", backend->name, peak / 1e9,
+  printf("float32, one thread, %s kernels; peak %.1f GFLOP/s (%s)\n\n", device.backend->name, peak / 1e9,
          chained >= product ? "multiply-adds in registers" : "the product below");
   printf("| %-54s | %8s | %8s | %7s |\n", "what", "ms", "GFLOP/s", "of peak");
   printf("|--------------------------------------------------------|----------|----------|---------|\n");
   print_row("product 1024 x 1024 x 1024", 0x1p31, 0x1p31 / product, peak);
-  bench_attention(backend, 16, 16, 1025, false, peak);
-  bench_attention(backend, 14, 2, 2048, true, peak);
+  bench_attention(&device, 16, 16, 1025, false, peak);
+  bench_attention(&device, 14, 2, 2048, true, peak);
   bench_step(256, 2, peak);
   bench_step(1024, 4, peak);
+  mt_team_destroy(device.team);
   return 0;
 }

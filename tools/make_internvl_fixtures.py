@@ -2,6 +2,7 @@
 """Golden values for the InternVL layers, computed by PyTorch and transformers (both from PyPI).
 
   make_internvl_fixtures.py                     writes tests/data/internvl/<case>/
+  make_internvl_fixtures.py --bfloat16          writes tests/data/internvl/<case>/bfloat16.safetensors from the above
   make_internvl_fixtures.py --check DIR [--batch FILE]
                                                 loads the checkpoint in DIR and compares the loss of a batch
 
@@ -14,6 +15,9 @@ Sums are in float64, stored as float32. A case named *_chat holds the same model
 The case internlm2 has the decoder of InternVL 2, which no published library holds: it is written here from its definition
 (InternLM2 technical report, arXiv 2403.17297, section 2.2: q, k and v of a group side by side in wqkv; SwiGLU as
 w2(silu(w1 x) * w3 x); RMSNorm in front; rotary positions in halves, whose base grows beyond the trained length).
+
+bfloat16.safetensors says how far transformers is off when weights and activations are bfloat16: loss, and for every
+entry of expected.safetensors the distance over its norm.
 
 A batch for --check has the same entries (input_ids to loss); FILE is DIR/expected.safetensors if not given.
 """
@@ -107,9 +111,10 @@ def run(model, batch):
     for begin, end in zip(begins, begins[1:]):
         ids = batch["input_ids"][begin:end].long()
         tiles = int((ids == image).sum()) // per_tile
-        pixels = batch["pixels"][tile:tile + tiles].double() if tiles else None
+        pixels = batch["pixels"][tile:tile + tiles].to(model.dtype) if tiles else None
         tile += tiles
         logits = model(input_ids=ids[None], pixel_values=pixels).logits[0]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         found["logits"].append(logits.detach())
         sums = torch.nn.functional.cross_entropy(logits, labels[begin:end], ignore_index=IGNORED, reduction="sum")
         loss = loss + sums / targets
@@ -318,6 +323,23 @@ def make(name, case, seed):
               with_gradients)
 
 
+def make_bfloat16(directory):
+    model = InternVLForConditionalGeneration.from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager")
+    expected = load_file(directory / "expected.safetensors")
+    loss, found = run(model.eval(), expected)
+    loss.backward()
+    found = {n: t for n, t in found.items() if n in expected}
+    found.update({"gradient." + file_name(n): p.grad for n, p in model.named_parameters() if p.grad is not None})
+
+    def distance(name):
+        off = (found[name].double() - expected[name].double()).norm() / expected[name].double().norm().clamp(min=1e-3)
+        return off.float().reshape(1)
+
+    save_file({"loss": loss.detach().float().reshape(1), **{n: distance(n) for n in sorted(found)}},
+              directory / "bfloat16.safetensors")
+    print(f"{directory.name}: loss {loss.item():.6f}, worst distance {max(distance(n).item() for n in found):.4f}")
+
+
 def check(directory, batch_file):
     text = json.loads((directory / "config.json").read_text())
     if text["model_type"] == "internvl_chat":
@@ -353,7 +375,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", type=pathlib.Path, metavar="DIR")
     parser.add_argument("--batch", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--bfloat16", action="store_true")
     arguments = parser.parse_args()
+    if arguments.bfloat16:
+        for name in ("grouped", "tied", "text"):
+            make_bfloat16(ROOT / name)
+        return
     if arguments.check:
         check(arguments.check, arguments.batch or arguments.check / "expected.safetensors")
         return

@@ -1,12 +1,12 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "data/dataset.h"
-#include "tensor/threads.h"
 #include "train/generator.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOKENS_MAX = 1 << 20 };
 
@@ -40,8 +40,7 @@ static const mt_option options[] = {
      "the longest answer, in tokens (128)"},
     {"tokenizer", MT_OPTION_TEXT, offsetof(generate_options, tokenizer), "FILE",
      "tokenizer.json, where the model's directory has none"},
-    {"threads", MT_OPTION_INTEGER, offsetof(generate_options, threads), "N",
-     "threads of the matrix products (all processors)"},
+    {"threads", MT_OPTION_INTEGER, offsetof(generate_options, threads), "N", "threads (all processors)"},
     {"json", MT_OPTION_FLAG, offsetof(generate_options, json), NULL, "print one JSON document"},
 };
 
@@ -246,6 +245,12 @@ static int print_json(const session *this) {
   return code;
 }
 
+static int32_t threads_of(const generate_options *chosen) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  if (chosen->threads > 0 && chosen->threads < INT16_MAX) return (int32_t)chosen->threads;
+  return processors > 0 ? (int32_t)processors : 1;
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   generate_options chosen = {.max_tokens = 128, .count = 8};
   motet_error error;
@@ -253,9 +258,8 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words >= 0) check(&chosen, words, &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
-  if (chosen.threads > 0 && chosen.threads < INT32_MAX) mt_threads_set((int)chosen.threads);
   session this = {.chosen = &chosen, .answers = json_array()};
-  motet_status status = mt_generator_open(argv[0], chosen.tokenizer, &error, &this.generator);
+  motet_status status = mt_generator_open(argv[0], chosen.tokenizer, threads_of(&chosen), &error, &this.generator);
   if (status == MOTET_OK) status = chosen.data != NULL ? answer_data(&this, &error) : answer_media(&this, &error);
   int code = status != MOTET_OK ? mt_cli_fail(&error, chosen.json) : chosen.json ? print_json(&this) : MT_EXIT_DONE;
   json_decref(this.answers);

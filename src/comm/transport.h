@@ -45,6 +45,7 @@ struct mt_transport {
   const mt_transport_table *table;
   int32_t rank, ranks;
   int32_t local_rank, local_ranks; /* among the ranks of this machine */
+  int32_t threads;                 /* that this rank computes with, once it is placed; before: 0 */
   volatile bool ended;             /* some rank has failed: the job is over, and has been reported */
 };
 

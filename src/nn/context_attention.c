@@ -57,16 +57,6 @@ static int64_t most_rows(const mt_context *context) {
   return most;
 }
 
-/* Most keys that a set can hold of one segment, or that all of its segments can have. */
-static int32_t longest(const mt_context *context, int64_t most) {
-  int32_t length = 0;
-  for (int32_t s = 0; s < context->segments; s++) {
-    const int32_t tokens = context->segment_begin[s + 1] - context->segment_begin[s];
-    length = tokens > length ? tokens : length;
-  }
-  return length < most ? length : (int32_t)most;
-}
-
 /* A call's sizes. */
 static mt_context_call measure(const mt_context_attention *attention) {
   const mt_context *context = attention->context;
@@ -97,21 +87,20 @@ static size_t lay_out(mt_context_call *call, float *scratch) {
       ulysses > 1 ? (call->own_rows * ulysses > call->rows ? call->own_rows * ulysses : call->rows) : 0;
   const int64_t chunk_floats = (int64_t)((sizeof(mt_set_chunk) + sizeof(float) - 1) / sizeof(float));
   mt_cutter cutter = {.data = scratch};
-  call->chunks = (void *)mt_cut(&cutter, context->chunk_begin[mt_context_degree(context)], chunk_floats);
-  call->query_begin = (void *)mt_cut(&cutter, 1, segments + 1);
-  call->key_begin = (void *)mt_cut(&cutter, 1, segments + 1);
-  call->visible = (void *)mt_cut(&cutter, 1, call->rows);
+  call->chunks = (void *)mt_cut_floats(&cutter, context->chunk_begin[mt_context_degree(context)], chunk_floats);
+  call->query_begin = (void *)mt_cut_floats(&cutter, 1, segments + 1);
+  call->key_begin = (void *)mt_cut_floats(&cutter, 1, segments + 1);
+  call->visible = (void *)mt_cut_floats(&cutter, 1, call->rows);
   const int64_t passing = context->rings > 1 ? most : 0, merged = context->rings > 1 ? call->rows : 0;
-  for (int i = 0; i < 2; i++) call->block[i] = mt_cut(&cutter, i == 0 ? most : passing, call->kv_width);
-  call->part = mt_cut(&cutter, merged, call->heads * dim);
-  call->part_log_sum = mt_cut(&cutter, call->heads, merged);
-  for (int i = 0; i < 3; i++) call->block_gradient[i] = mt_cut(&cutter, i == 0 ? most : passing, call->kv_width);
-  call->set_gradient = mt_cut(&cutter, set_rows, call->width);
-  call->set_output_gradient = mt_cut(&cutter, set_rows, call->heads * dim);
-  call->leaving = mt_cut(&cutter, sent_rows, call->width);
-  call->arriving = mt_cut(&cutter, sent_rows, call->width);
-  call->kernel = mt_cut(
-      &cutter, 1, (int64_t)attention->backend->attention_scratch(attention->head_dim, longest(context, most)));
+  for (int i = 0; i < 2; i++) call->block[i] = mt_cut_floats(&cutter, i == 0 ? most : passing, call->kv_width);
+  call->part = mt_cut_floats(&cutter, merged, call->heads * dim);
+  call->part_log_sum = mt_cut_floats(&cutter, call->heads, merged);
+  for (int i = 0; i < 3; i++)
+    call->block_gradient[i] = mt_cut_floats(&cutter, i == 0 ? most : passing, call->kv_width);
+  call->set_gradient = mt_cut_floats(&cutter, set_rows, call->width);
+  call->set_output_gradient = mt_cut_floats(&cutter, set_rows, call->heads * dim);
+  call->leaving = mt_cut_floats(&cutter, sent_rows, call->width);
+  call->arriving = mt_cut_floats(&cutter, sent_rows, call->width);
   return cutter.used;
 }
 
@@ -125,9 +114,9 @@ typedef struct kept {
 static size_t cut_kept(const mt_context_call *call, float *data, kept *saved) {
   const int64_t rows = call->context->ulysses > 1 ? call->rows : 0;
   mt_cutter cutter = {.data = data};
-  saved->qkv = mt_cut(&cutter, rows, call->width);
-  saved->output = mt_cut(&cutter, rows, (int64_t)call->heads * call->attention->head_dim);
-  saved->log_sum = mt_cut(&cutter, call->heads, call->rows);
+  saved->qkv = mt_cut_floats(&cutter, rows, call->width);
+  saved->output = mt_cut_floats(&cutter, rows, (int64_t)call->heads * call->attention->head_dim);
+  saved->log_sum = mt_cut_floats(&cutter, call->heads, call->rows);
   return cutter.used;
 }
 

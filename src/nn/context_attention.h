@@ -18,11 +18,11 @@
 #define MT_NN_CONTEXT_ATTENTION_H
 
 #include "nn/context.h"
-#include "tensor/backend.h"
+#include "tensor/parallel.h"
 
 typedef struct mt_context_attention {
   const mt_context *context;
-  const mt_tensor_backend *backend;
+  const mt_device *device;           /* of float32 elements; not read where only sizes are asked for */
   int32_t heads, kv_heads, head_dim; /* of the model */
   bool causal;                       /* a token sees those before it in its segment, and itself; else all of them */
   float scale;

@@ -34,7 +34,6 @@ typedef struct mt_context_call {
   float *set_gradient;        /* U > 1: (N, width) gradient of the set's (q, k, v) */
   float *set_output_gradient; /* U > 1: (N, heads * head_dim) */
   float *leaving, *arriving;  /* U > 1: messages, one behind the other */
-  float *kernel;
 } mt_context_call;
 
 /** Rows of set @p set. */

@@ -106,7 +106,7 @@ static void count_compute(const mt_context_call *call, double begin) {
 }
 
 motet_status mt_ring_forward(const mt_context_call *call, const float *qkv, float *output, float *log_sum) {
-  const mt_tensor_backend *backend = call->attention->backend;
+  const mt_device *device = call->attention->device;
   const int64_t wide = call->width - call->kv_width;
   int64_t sent = 0;
   bound_segments(call, call->set, call->query_begin);
@@ -117,11 +117,11 @@ motet_status mt_ring_forward(const mt_context_call *call, const float *qkv, floa
     const double begin = mt_context_clock();
     const mt_attention attention = block_attention(call, qkv, set_at(call, step), call->block[step % 2]);
     /* Every row sees itself: the own block, which is the first, leaves no row empty. */
-    backend->attention_forward(&attention, call->kernel, step == 0 ? output : call->part, wide,
-                               step == 0 ? log_sum : call->part_log_sum);
+    MT_TRY(mt_parallel_attention_forward(device, &attention, step == 0 ? output : call->part, wide,
+                                         step == 0 ? log_sum : call->part_log_sum, call->error));
     if (step > 0)
-      backend->attention_merge(call->rows, call->heads, call->attention->head_dim, call->part, wide,
-                               call->part_log_sum, output, wide, log_sum);
+      device->backend->attention_merge(call->rows, call->heads, call->attention->head_dim, call->part, wide,
+                                       call->part_log_sum, output, wide, log_sum);
     count_compute(call, begin);
     MT_TRY(finish(call, &pass));
   }
@@ -135,7 +135,7 @@ static motet_status pass_gradient(const mt_context_call *call, int32_t step, int
   float *own = call->block_gradient[step % 2];
   if (step > 0) {
     MT_TRY(mt_context_wait(call, in));
-    call->attention->backend->add(floats, call->block_gradient[2], own);
+    call->attention->device->backend->add_to_floats(floats, call->block_gradient[2], own);
   }
   return mt_context_send(call, member_of(call, set_at(call, -1)), MT_CONTEXT_TAG_GRADIENTS, own, floats, out);
 }
@@ -173,7 +173,7 @@ motet_status mt_ring_backward(const mt_context_call *call, const float *qkv, con
                                               .key_stride = call->kv_width,
                                               .value_stride = call->kv_width,
                                               .accumulate = true};
-    call->attention->backend->attention_backward(&attention, &gradients, call->kernel);
+    MT_TRY(mt_parallel_attention_backward(call->attention->device, &attention, &gradients, call->error));
     count_compute(call, begin);
     if (context->rings > 1) {
       MT_TRY(pass_gradient(call, step, floats, &in, &out[step % 2]));

@@ -131,7 +131,8 @@ static motet_status scatter(const mt_context_call *call, row_form form, const fl
     for (int i = 0; i < form.runs; i++) {
       const column_run run = run_of(call, place, i);
       for (int64_t r = 0; r < rows; r++)
-        call->attention->backend->add(run.count, message + r * width + run.set, own + r * form.own_width + run.own);
+        call->attention->device->backend->add_to_floats(run.count, message + r * width + run.set,
+                                                        own + r * form.own_width + run.own);
     }
   }
   return MOTET_OK;

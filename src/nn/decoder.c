@@ -21,19 +21,19 @@ static int64_t qkv_width(const mt_internvl_decoder *decoder) {
 
 /* T tokens, H hidden, Q query width, K key width, U intermediate. */
 typedef struct block_saved {
-  float *input;     /* (T, H) */
-  float *qkv;       /* (T, Q + 2 K), q and k rotated */
-  float *attention; /* (T, Q) */
-  float *log_sum;   /* (heads, T), or what attention over a group keeps */
-  float *middle;    /* (T, H), behind the first residual */
-  float *gate_up;   /* (T, 2 U) */
+  void *input;     /* (T, H) */
+  void *qkv;       /* (T, Q + 2 K), q and k rotated */
+  void *attention; /* (T, Q) */
+  float *log_sum;  /* (heads, T), or what attention over a group keeps */
+  void *middle;    /* (T, H), behind the first residual */
+  void *gate_up;   /* (T, 2 U) */
 } block_saved;
 
-/* Attention over the group that holds the packed row. */
-static mt_context_attention group_attention(const mt_internvl_decoder *decoder, const mt_tensor_backend *backend,
+/* Attention over the group that holds the packed row. It computes in float32 whatever the elements are. */
+static mt_context_attention group_attention(const mt_internvl_decoder *decoder, const mt_device *device,
                                             const mt_batch *batch) {
   return (mt_context_attention){.context = batch->context,
-                                .backend = backend,
+                                .device = device,
                                 .heads = decoder->heads,
                                 .kv_heads = decoder->kv_heads,
                                 .head_dim = decoder->head_dim,
@@ -47,47 +47,49 @@ static size_t attention_saved(const mt_internvl_decoder *decoder, const mt_batch
   return mt_context_attention_saved(&attention);
 }
 
-static size_t attention_scratch(const mt_internvl_decoder *decoder, const mt_tensor_backend *backend,
-                                const mt_batch *batch) {
-  if (batch->context == NULL) return backend->attention_scratch(decoder->head_dim, mt_longest_segment(batch));
-  const mt_context_attention attention = group_attention(decoder, backend, batch);
-  return mt_context_attention_scratch(&attention);
-}
-
-static size_t cut_saved(const mt_internvl *config, const mt_batch *batch, float *data, block_saved *saved) {
+static size_t cut_saved(const mt_internvl *config, mt_element element, const mt_batch *batch, float *data,
+                        block_saved *saved) {
   const mt_internvl_decoder *decoder = &config->decoder;
-  mt_cutter cutter = {.data = data};
+  mt_cutter cutter = {.data = data, .element = element};
   saved->input = mt_cut(&cutter, batch->tokens, decoder->hidden);
   saved->qkv = mt_cut(&cutter, batch->tokens, qkv_width(decoder));
   saved->attention = mt_cut(&cutter, batch->tokens, query_width(decoder));
-  saved->log_sum = mt_cut(&cutter, 1, (int64_t)attention_saved(decoder, batch));
+  saved->log_sum = mt_cut_floats(&cutter, 1, (int64_t)attention_saved(decoder, batch));
   saved->middle = mt_cut(&cutter, batch->tokens, decoder->hidden);
   saved->gate_up = mt_cut(&cutter, batch->tokens, 2 * (int64_t)decoder->intermediate);
   return cutter.used;
 }
 
-static size_t saved_floats(const mt_internvl *config, const mt_batch *batch) {
+static size_t saved_floats(const mt_internvl *config, mt_element element, const mt_batch *batch) {
   block_saved saved;
-  return cut_saved(config, batch, NULL, &saved);
+  return cut_saved(config, element, batch, NULL, &saved);
 }
+
+/* What a group's attention reads and writes, in float32. */
+typedef struct group_arrays {
+  float *qkv, *qkv_gradient;       /* (T, Q + 2 K) */
+  float *output, *output_gradient; /* (T, Q) */
+  float *own;                      /* its own scratch */
+} group_arrays;
 
 /* Workspace of both directions. */
 typedef struct block_scratch {
-  float *normed;    /* (T, H) */
-  float *wide;      /* (T, Q): gradient of attention's output */
-  float *middle;    /* (T, H) gradient at `middle` */
-  float *qkv;       /* (T, Q + 2 K) gradient */
-  float *activated; /* (T, U) */
-  float *up;        /* (T, U) gradient of the activation */
-  float *gate_up;   /* (T, 2 U) gradient */
-  float *attention; /* attention's own */
+  void *normed;    /* (T, H) */
+  void *wide;      /* (T, Q): gradient of attention's output */
+  void *middle;    /* (T, H) gradient at `middle` */
+  void *qkv;       /* (T, Q + 2 K) gradient */
+  void *activated; /* (T, U) */
+  void *up;        /* (T, U) gradient of the activation */
+  void *gate_up;   /* (T, 2 U) gradient */
+  float *row;      /* (2, Q) a row's queries and output where a cache is read */
+  group_arrays group;
 } block_scratch;
 
-static size_t cut_scratch(const mt_internvl *config, const mt_tensor_backend *backend, const mt_batch *batch,
-                          float *data, block_scratch *scratch) {
+static size_t cut_scratch(const mt_internvl *config, mt_element element, const mt_batch *batch, float *data,
+                          block_scratch *scratch) {
   const mt_internvl_decoder *decoder = &config->decoder;
   const int64_t tokens = batch->tokens, up = decoder->intermediate;
-  mt_cutter cutter = {.data = data};
+  mt_cutter cutter = {.data = data, .element = element};
   scratch->normed = mt_cut(&cutter, tokens, decoder->hidden);
   scratch->wide = mt_cut(&cutter, tokens, query_width(decoder));
   scratch->middle = mt_cut(&cutter, tokens, decoder->hidden);
@@ -95,23 +97,32 @@ static size_t cut_scratch(const mt_internvl *config, const mt_tensor_backend *ba
   scratch->activated = mt_cut(&cutter, tokens, up);
   scratch->up = mt_cut(&cutter, tokens, up);
   scratch->gate_up = mt_cut(&cutter, tokens, 2 * up);
-  scratch->attention = mt_cut(&cutter, 1, (int64_t)attention_scratch(decoder, backend, batch));
+  scratch->row = mt_cut_floats(&cutter, 2, query_width(decoder));
+  if (batch->context == NULL) return cutter.used;
+  const mt_context_attention attention = group_attention(decoder, NULL, batch);
+  group_arrays *group = &scratch->group;
+  group->qkv = mt_cut_floats(&cutter, tokens, qkv_width(decoder));
+  group->qkv_gradient = mt_cut_floats(&cutter, tokens, qkv_width(decoder));
+  group->output = mt_cut_floats(&cutter, tokens, query_width(decoder));
+  group->output_gradient = mt_cut_floats(&cutter, tokens, query_width(decoder));
+  group->own = mt_cut_floats(&cutter, 1, (int64_t)mt_context_attention_scratch(&attention));
   return cutter.used;
 }
 
-static size_t scratch_floats(const mt_internvl *config, const mt_tensor_backend *backend, const mt_batch *batch) {
+static size_t scratch_floats(const mt_internvl *config, mt_element element, const mt_batch *batch) {
   block_scratch scratch;
-  return cut_scratch(config, backend, batch, NULL, &scratch);
+  return cut_scratch(config, element, batch, NULL, &scratch);
 }
 
 static block_scratch take_scratch(const mt_layer_call *call) {
   block_scratch scratch;
-  size_t floats = scratch_floats(call->config, call->backend, call->batch);
-  cut_scratch(call->config, call->backend, call->batch, mt_workspace_take(call->workspace, floats), &scratch);
+  size_t floats = scratch_floats(call->config, mt_layer_element(call), call->batch);
+  cut_scratch(call->config, mt_layer_element(call), call->batch, mt_workspace_take(call->workspace, floats),
+              &scratch);
   return scratch;
 }
 
-static mt_norm block_norm(const mt_layer_call *call, const float *input, int weight) {
+static mt_norm block_norm(const mt_layer_call *call, const void *input, int weight) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
   return (mt_norm){.rms = true,
                    .epsilon = decoder->norm_epsilon,
@@ -124,19 +135,19 @@ static mt_norm block_norm(const mt_layer_call *call, const float *input, int wei
 
 /* Turns the heads of q and k, which stand side by side, of rows [begin, end): tokens of a segment of `length`, from
  * its token `position` on. */
-static motet_status rotate_rows(const mt_layer_call *call, float *qkv, int32_t begin, int32_t end, int32_t position,
+static motet_status rotate_rows(const mt_layer_call *call, void *qkv, int32_t begin, int32_t end, int32_t position,
                                 int32_t length, bool inverse) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
   const int64_t skip = (int64_t)position * (decoder->head_dim / 2);
   const float *cosines, *sines;
   MT_TRY(mt_rotary_table(call->rotary, decoder, length, call->error, &cosines, &sines));
-  call->backend->rotary(qkv, qkv_width(decoder), decoder->heads + decoder->kv_heads, decoder->head_dim, begin, end,
-                        cosines + skip, sines + skip, inverse);
+  mt_parallel_rotary(call->device, qkv, qkv_width(decoder), decoder->heads + decoder->kv_heads, decoder->head_dim,
+                     begin, end, cosines + skip, sines + skip, inverse);
   return MOTET_OK;
 }
 
 /* Turns all rows; back with `inverse`. Positions go on behind those of a cache. */
-static motet_status rotate(const mt_layer_call *call, float *qkv, bool inverse) {
+static motet_status rotate(const mt_layer_call *call, void *qkv, bool inverse) {
   const mt_batch *batch = call->batch;
   const mt_context *context = batch->context;
   const int32_t past = call->cache == NULL ? 0 : call->cache->tokens;
@@ -161,8 +172,8 @@ static mt_attention block_attention(const mt_layer_call *call, const block_saved
   const mt_internvl_decoder *decoder = &call->config->decoder;
   const int64_t stride = qkv_width(decoder);
   return (mt_attention){.query = saved->qkv,
-                        .key = saved->qkv + query_width(decoder),
-                        .value = saved->qkv + query_width(decoder) + key_width(decoder),
+                        .key = mt_layer_at(call, saved->qkv, query_width(decoder)),
+                        .value = mt_layer_at(call, saved->qkv, query_width(decoder) + key_width(decoder)),
                         .query_stride = stride,
                         .key_stride = stride,
                         .value_stride = stride,
@@ -176,13 +187,14 @@ static mt_attention block_attention(const mt_layer_call *call, const block_saved
 }
 
 /* Puts the batch's keys and values behind the cache's. */
-static void extend_cache(const mt_internvl_decoder *decoder, const mt_layer_cache *cache, const float *qkv,
-                         int32_t rows) {
+static void extend_cache(const mt_layer_call *call, const void *qkv) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  const mt_layer_cache *cache = call->cache;
   const int64_t width = key_width(decoder);
-  for (int32_t r = 0; r < rows; r++) {
-    const float *key = qkv + r * qkv_width(decoder) + query_width(decoder);
-    memcpy(cache->keys + (cache->tokens + r) * width, key, (size_t)width * sizeof *key);
-    memcpy(cache->values + (cache->tokens + r) * width, key + width, (size_t)width * sizeof *key);
+  for (int32_t r = 0; r < call->batch->tokens; r++) {
+    const int64_t key = r * qkv_width(decoder) + query_width(decoder), to = (cache->tokens + r) * width;
+    call->device->backend->to_floats(width, mt_layer_at(call, qkv, key), cache->keys + to);
+    call->device->backend->to_floats(width, mt_layer_at(call, qkv, key + width), cache->values + to);
   }
 }
 
@@ -210,29 +222,59 @@ static void attend_head(const mt_internvl_decoder *decoder, const mt_layer_cache
 }
 
 /* The batch's rows against the cache, to which they were added. */
-static void attend_cache(const mt_internvl_decoder *decoder, const mt_layer_cache *cache, const block_saved *saved,
-                         int32_t rows) {
-  for (int32_t r = 0; r < rows; r++)
+static void attend_cache(const mt_layer_call *call, const block_saved *saved, float *row) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  const int64_t width = query_width(decoder);
+  float *output = row + width;
+  for (int32_t r = 0; r < call->batch->tokens; r++) {
+    call->device->backend->to_floats(width, mt_layer_at(call, saved->qkv, r * qkv_width(decoder)), row);
     for (int32_t head = 0; head < decoder->heads; head++)
-      attend_head(decoder, cache, head, cache->tokens + r + 1,
-                  saved->qkv + r * qkv_width(decoder) + head * decoder->head_dim,
-                  saved->attention + r * query_width(decoder) + head * decoder->head_dim);
+      attend_head(decoder, call->cache, head, call->cache->tokens + r + 1, row + head * decoder->head_dim,
+                  output + head * decoder->head_dim);
+    call->device->backend->add_floats(width, output, NULL, mt_layer_at(call, saved->attention, r * width));
+  }
 }
 
-static motet_status attend(const mt_layer_call *call, const block_saved *saved, float *scratch) {
+static motet_status attend_group(const mt_layer_call *call, const block_saved *saved, const group_arrays *group) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
-  if (call->batch->context != NULL) {
-    const mt_context_attention attention = group_attention(decoder, call->backend, call->batch);
-    return mt_context_attention_forward(&attention, saved->qkv, saved->log_sum, scratch, saved->attention,
-                                        call->error);
-  }
-  if (call->cache != NULL) extend_cache(decoder, call->cache, saved->qkv, call->batch->tokens);
+  const mt_tensor_backend *backend = call->device->backend;
+  const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), call->device->team};
+  const mt_context_attention attention = group_attention(decoder, &device, call->batch);
+  const int64_t rows = call->batch->tokens;
+  backend->to_floats(rows * qkv_width(decoder), saved->qkv, group->qkv);
+  MT_TRY(
+      mt_context_attention_forward(&attention, group->qkv, saved->log_sum, group->own, group->output, call->error));
+  backend->add_floats(rows * query_width(decoder), group->output, NULL, saved->attention);
+  return MOTET_OK;
+}
+
+static motet_status attend(const mt_layer_call *call, const block_saved *saved, const block_scratch *s) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  if (call->batch->context != NULL) return attend_group(call, saved, &s->group);
+  if (call->cache != NULL) extend_cache(call, saved->qkv);
   if (call->cache != NULL && call->cache->tokens > 0) {
-    attend_cache(decoder, call->cache, saved, call->batch->tokens);
+    attend_cache(call, saved, s->row);
     return MOTET_OK;
   }
   const mt_attention attention = block_attention(call, saved);
-  call->backend->attention_forward(&attention, scratch, saved->attention, query_width(decoder), saved->log_sum);
+  return mt_parallel_attention_forward(call->device, &attention, saved->attention, query_width(decoder),
+                                       saved->log_sum, call->error);
+}
+
+static motet_status attend_group_backward(const mt_layer_call *call, const block_saved *saved,
+                                          const block_scratch *s) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  const mt_tensor_backend *backend = call->device->backend;
+  const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), call->device->team};
+  const mt_context_attention attention = group_attention(decoder, &device, call->batch);
+  const group_arrays *group = &s->group;
+  const int64_t rows = call->batch->tokens, wide = rows * query_width(decoder), whole = rows * qkv_width(decoder);
+  backend->to_floats(whole, saved->qkv, group->qkv);
+  backend->to_floats(wide, saved->attention, group->output);
+  backend->to_floats(wide, s->wide, group->output_gradient);
+  MT_TRY(mt_context_attention_backward(&attention, group->qkv, group->output, group->output_gradient,
+                                       saved->log_sum, group->own, group->qkv_gradient, call->error));
+  backend->add_floats(whole, group->qkv_gradient, NULL, s->qkv);
   return MOTET_OK;
 }
 
@@ -240,25 +282,21 @@ static motet_status attend(const mt_layer_call *call, const block_saved *saved, 
 static motet_status attend_backward(const mt_layer_call *call, const block_saved *saved, const block_scratch *s) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
   const int64_t stride = qkv_width(decoder);
-  if (call->batch->context != NULL) {
-    const mt_context_attention attention = group_attention(decoder, call->backend, call->batch);
-    return mt_context_attention_backward(&attention, saved->qkv, saved->attention, s->wide, saved->log_sum,
-                                         s->attention, s->qkv, call->error);
-  }
+  if (call->batch->context != NULL) return attend_group_backward(call, saved, s);
   const mt_attention attention = block_attention(call, saved);
-  const mt_attention_gradients gradients = {.output = saved->attention,
-                                            .output_gradient = s->wide,
-                                            .output_stride = query_width(decoder),
-                                            .output_gradient_stride = query_width(decoder),
-                                            .log_sum = saved->log_sum,
-                                            .query = s->qkv,
-                                            .key = s->qkv + query_width(decoder),
-                                            .value = s->qkv + query_width(decoder) + key_width(decoder),
-                                            .query_stride = stride,
-                                            .key_stride = stride,
-                                            .value_stride = stride};
-  call->backend->attention_backward(&attention, &gradients, s->attention);
-  return MOTET_OK;
+  const mt_attention_gradients gradients = {
+      .output = saved->attention,
+      .output_gradient = s->wide,
+      .output_stride = query_width(decoder),
+      .output_gradient_stride = query_width(decoder),
+      .log_sum = saved->log_sum,
+      .query = s->qkv,
+      .key = mt_layer_at(call, s->qkv, query_width(decoder)),
+      .value = mt_layer_at(call, s->qkv, query_width(decoder) + key_width(decoder)),
+      .query_stride = stride,
+      .key_stride = stride,
+      .value_stride = stride};
+  return mt_parallel_attention_backward(call->device, &attention, &gradients, call->error);
 }
 
 static motet_status block_forward(const mt_layer_call *call) {
@@ -266,25 +304,22 @@ static motet_status block_forward(const mt_layer_call *call) {
   const int64_t rows = call->batch->tokens, hidden = decoder->hidden, up = decoder->intermediate;
   const block_scratch s = take_scratch(call);
   block_saved saved;
-  cut_saved(call->config, call->batch, call->saved, &saved);
+  cut_saved(call->config, mt_layer_element(call), call->batch, call->saved, &saved);
   const mt_norm norm1 = block_norm(call, call->input, MT_DECODER_BLOCK_NORM1);
-  call->backend->norm_forward(&norm1, s.normed);
+  mt_parallel_norm_forward(call->device, &norm1, s.normed);
   MT_TRY(mt_linear_forward(call, rows, hidden, qkv_width(decoder), s.normed, call->weight[MT_DECODER_BLOCK_QKV],
                            call->weight[MT_DECODER_BLOCK_QKV_BIAS], saved.qkv));
   MT_TRY(rotate(call, saved.qkv, false));
-  MT_TRY(attend(call, &saved, s.attention));
-  MT_TRY(mt_linear_forward(call, rows, query_width(decoder), hidden, saved.attention,
-                           call->weight[MT_DECODER_BLOCK_OUT], NULL, saved.middle));
-  call->backend->add(rows * hidden, call->input, saved.middle);
+  MT_TRY(attend(call, &saved, &s));
+  MT_TRY(mt_linear_residual(call, rows, query_width(decoder), hidden, saved.attention,
+                            call->weight[MT_DECODER_BLOCK_OUT], NULL, NULL, call->input, saved.middle));
   const mt_norm norm2 = block_norm(call, saved.middle, MT_DECODER_BLOCK_NORM2);
-  call->backend->norm_forward(&norm2, s.normed);
+  mt_parallel_norm_forward(call->device, &norm2, s.normed);
   MT_TRY(mt_linear_forward(call, rows, hidden, 2 * up, s.normed, call->weight[MT_DECODER_BLOCK_GATE_UP], NULL,
                            saved.gate_up));
-  call->backend->swiglu_forward(rows, up, saved.gate_up, s.activated);
-  MT_TRY(mt_linear_forward(call, rows, up, hidden, s.activated, call->weight[MT_DECODER_BLOCK_DOWN], NULL,
-                           call->output));
-  call->backend->add(rows * hidden, saved.middle, call->output);
-  return MOTET_OK;
+  mt_parallel_swiglu_forward(call->device, rows, up, saved.gate_up, s.activated);
+  return mt_linear_residual(call, rows, up, hidden, s.activated, call->weight[MT_DECODER_BLOCK_DOWN], NULL, NULL,
+                            saved.middle, call->output);
 }
 
 /* Gradient at `middle` from the output's, into s.middle. */
@@ -293,19 +328,21 @@ static motet_status backward_mlp(const mt_layer_call *call, const block_saved *s
   const int64_t rows = call->batch->tokens, hidden = decoder->hidden, up = decoder->intermediate;
   MT_TRY(mt_linear_input_gradient(call, rows, up, hidden, call->output_gradient,
                                   call->weight[MT_DECODER_BLOCK_DOWN], s->up));
-  call->backend->swiglu_backward(rows, up, saved->gate_up, s->up, s->gate_up, call->trains ? s->activated : NULL);
+  mt_parallel_swiglu_backward(call->device, rows, up, saved->gate_up, s->up, s->gate_up,
+                              call->trains ? s->activated : NULL);
   const mt_norm norm = block_norm(call, saved->middle, MT_DECODER_BLOCK_NORM2);
   if (call->trains) {
-    MT_TRY(mt_linear_weight_gradient(call, rows, up, hidden, call->output_gradient, s->activated,
+    MT_TRY(mt_linear_weight_gradient(call, rows, up, hidden, call->output_gradient, s->activated, false,
                                      call->gradient[MT_DECODER_BLOCK_DOWN], NULL));
-    call->backend->norm_forward(&norm, s->normed);
-    MT_TRY(mt_linear_weight_gradient(call, rows, hidden, 2 * up, s->gate_up, s->normed,
+    mt_parallel_norm_forward(call->device, &norm, s->normed);
+    MT_TRY(mt_linear_weight_gradient(call, rows, hidden, 2 * up, s->gate_up, s->normed, false,
                                      call->gradient[MT_DECODER_BLOCK_GATE_UP], NULL));
   }
   MT_TRY(mt_linear_input_gradient(call, rows, hidden, 2 * up, s->gate_up, call->weight[MT_DECODER_BLOCK_GATE_UP],
                                   s->normed));
-  call->backend->norm_backward(&norm, s->normed, call->output_gradient, s->middle,
-                               call->trains ? call->gradient[MT_DECODER_BLOCK_NORM2] : NULL, NULL);
+  MT_TRY(mt_parallel_norm_backward(call->device, &norm, s->normed, call->output_gradient, s->middle,
+                                   call->trains ? call->gradient[MT_DECODER_BLOCK_NORM2] : NULL, NULL,
+                                   call->error));
   return MOTET_OK;
 }
 
@@ -314,10 +351,10 @@ static motet_status block_backward(const mt_layer_call *call) {
   const int64_t rows = call->batch->tokens, hidden = decoder->hidden, stride = qkv_width(decoder);
   const block_scratch s = take_scratch(call);
   block_saved saved;
-  cut_saved(call->config, call->batch, call->saved, &saved);
+  cut_saved(call->config, mt_layer_element(call), call->batch, call->saved, &saved);
   MT_TRY(backward_mlp(call, &saved, &s));
   if (call->trains)
-    MT_TRY(mt_linear_weight_gradient(call, rows, query_width(decoder), hidden, s.middle, saved.attention,
+    MT_TRY(mt_linear_weight_gradient(call, rows, query_width(decoder), hidden, s.middle, saved.attention, false,
                                      call->gradient[MT_DECODER_BLOCK_OUT], NULL));
   MT_TRY(mt_linear_input_gradient(call, rows, query_width(decoder), hidden, s.middle,
                                   call->weight[MT_DECODER_BLOCK_OUT], s.wide));
@@ -325,14 +362,15 @@ static motet_status block_backward(const mt_layer_call *call) {
   MT_TRY(rotate(call, s.qkv, true));
   const mt_norm norm = block_norm(call, saved.input, MT_DECODER_BLOCK_NORM1);
   if (call->trains) {
-    call->backend->norm_forward(&norm, s.normed);
-    MT_TRY(mt_linear_weight_gradient(call, rows, hidden, stride, s.qkv, s.normed,
+    mt_parallel_norm_forward(call->device, &norm, s.normed);
+    MT_TRY(mt_linear_weight_gradient(call, rows, hidden, stride, s.qkv, s.normed, false,
                                      call->gradient[MT_DECODER_BLOCK_QKV],
                                      call->gradient[MT_DECODER_BLOCK_QKV_BIAS]));
   }
   MT_TRY(mt_linear_input_gradient(call, rows, hidden, stride, s.qkv, call->weight[MT_DECODER_BLOCK_QKV], s.normed));
-  call->backend->norm_backward(&norm, s.normed, s.middle, call->input_gradient,
-                               call->trains ? call->gradient[MT_DECODER_BLOCK_NORM1] : NULL, NULL);
+  MT_TRY(mt_parallel_norm_backward(call->device, &norm, s.normed, s.middle, call->input_gradient,
+                                   call->trains ? call->gradient[MT_DECODER_BLOCK_NORM1] : NULL, NULL,
+                                   call->error));
   return MOTET_OK;
 }
 

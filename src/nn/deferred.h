@@ -17,8 +17,8 @@ void mt_deferred_layer(mt_deferred *deferred, int32_t layer, const float *block,
 
 /** Keeps the product of mt_linear_weight_gradient(); with @p scale, the one whose result is scaled. */
 motet_status mt_deferred_add(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
-                             const float *output_gradient, const float *input, float *weight_gradient,
-                             float *bias_gradient, const mt_scaled_slots *scale);
+                             const void *output_gradient, const void *input, bool input_float,
+                             float *weight_gradient, float *bias_gradient, const mt_scaled_slots *scale);
 
 /** How many products were kept, and each of them. */
 int32_t mt_deferred_count(const mt_deferred *deferred);

@@ -7,13 +7,13 @@ static mt_shape embed_output(const mt_internvl *config, const mt_batch *batch) {
   return (mt_shape){batch->tokens, config->decoder.hidden};
 }
 
-static size_t embed_saved(const mt_internvl *config, const mt_batch *batch) {
-  (void)config, (void)batch;
+static size_t embed_saved(const mt_internvl *config, mt_element element, const mt_batch *batch) {
+  (void)config, (void)element, (void)batch;
   return 0;
 }
 
-static size_t embed_scratch(const mt_internvl *config, const mt_tensor_backend *backend, const mt_batch *batch) {
-  (void)config, (void)backend;
+static size_t embed_scratch(const mt_internvl *config, mt_element element, const mt_batch *batch) {
+  (void)config, (void)element;
   return mt_workspace_room((size_t)batch->tokens); /* bytes would do; one mark a token */
 }
 
@@ -54,12 +54,13 @@ static motet_status embed_forward(const mt_layer_call *call) {
                         (long long)features);
   float *marks = mt_workspace_take(call->workspace, (size_t)batch->tokens);
   MT_TRY(mark_features(call, features, marks));
-  const size_t bytes = (size_t)hidden * sizeof(float);
   for (int32_t t = 0; t < batch->tokens; t++)
     if (marks[t] == 0.0F)
-      memcpy(call->output + t * hidden, call->weight[MT_TOKEN_EMBED_WEIGHT] + batch->token_ids[t] * hidden, bytes);
+      call->device->backend->add_floats(hidden, call->weight[MT_TOKEN_EMBED_WEIGHT] + batch->token_ids[t] * hidden,
+                                        NULL, mt_layer_at(call, call->output, t * hidden));
   for (int64_t f = 0; f < features; f++)
-    memcpy(call->output + batch->feature_rows[f] * hidden, call->input + f * hidden, bytes);
+    memcpy(mt_layer_at(call, call->output, batch->feature_rows[f] * hidden),
+           mt_layer_at(call, call->input, f * hidden), mt_layer_bytes(call, hidden));
   return MOTET_OK;
 }
 
@@ -71,12 +72,12 @@ static motet_status embed_backward(const mt_layer_call *call) {
   if (call->trains) /* in token order: a word that comes twice gets the same bits every time */
     for (int32_t t = 0; t < batch->tokens; t++)
       if (marks[t] == 0.0F)
-        call->backend->add(hidden, call->output_gradient + t * hidden,
-                           call->gradient[MT_TOKEN_EMBED_WEIGHT] + batch->token_ids[t] * hidden);
+        call->device->backend->add_to_floats(hidden, mt_layer_at(call, call->output_gradient, t * hidden),
+                                             call->gradient[MT_TOKEN_EMBED_WEIGHT] + batch->token_ids[t] * hidden);
   if (call->input_gradient == NULL) return MOTET_OK;
   for (int64_t f = 0; f < features; f++)
-    memcpy(call->input_gradient + f * hidden, call->output_gradient + batch->feature_rows[f] * hidden,
-           (size_t)hidden * sizeof(float));
+    memcpy(mt_layer_at(call, call->input_gradient, f * hidden),
+           mt_layer_at(call, call->output_gradient, batch->feature_rows[f] * hidden), mt_layer_bytes(call, hidden));
   return MOTET_OK;
 }
 

@@ -11,9 +11,9 @@ struct mt_generation {
   mt_layer_cache *layers; /* [decoder blocks] */
   float *data;            /* keys and values of all layers, (2 * blocks, capacity, K) */
   size_t bytes;
-  float *hidden; /* (capacity, H) what leaves the last block; only new rows are used */
+  void *hidden;  /* (capacity, H) what leaves the last block; only new rows are used */
   float *scores; /* [capacity] of one query against all keys */
-  float *normed; /* [H] */
+  void *normed;  /* [H] */
 };
 
 motet_status mt_generation_create(mt_network *network, int32_t capacity, motet_error *error,
@@ -65,7 +65,7 @@ void mt_generation_destroy(mt_generation *generation) {
 }
 
 /* Final norm and logits of one row. */
-static motet_status last_logits(mt_generation *generation, const float *row, motet_error *error, float *logits) {
+static motet_status last_logits(mt_generation *generation, const void *row, motet_error *error, float *logits) {
   mt_network *network = generation->network;
   const mt_internvl_decoder *decoder = &network->config.decoder;
   float *const *weight = network->layers[network->layer_count - 1].weight;
@@ -76,10 +76,20 @@ static motet_status last_logits(mt_generation *generation, const float *row, mot
                         .input = row,
                         .stride = decoder->hidden,
                         .weight = weight[MT_HEAD_NORM]};
-  network->backend->norm_forward(&norm, generation->normed);
-  const mt_layer_call call = {.config = &network->config, .backend = network->backend, .error = error};
-  return mt_linear_forward(&call, 1, decoder->hidden, decoder->vocabulary, generation->normed,
-                           weight[MT_HEAD_WEIGHT], NULL, logits);
+  mt_parallel_norm_forward(&network->device, &norm, generation->normed);
+  const mt_matmul product = {.transpose_b = true,
+                             .b_float = true,
+                             .c_float = true,
+                             .m = 1,
+                             .n = decoder->vocabulary,
+                             .k = decoder->hidden,
+                             .a = generation->normed,
+                             .b = weight[MT_HEAD_WEIGHT],
+                             .c = logits,
+                             .a_stride = decoder->hidden,
+                             .b_stride = decoder->hidden,
+                             .c_stride = decoder->vocabulary};
+  return mt_matmul_run(network->device.backend, network->device.team, &product, error);
 }
 
 motet_status mt_generation_extend(mt_generation *generation, const mt_batch *batch, const float *features,
@@ -101,6 +111,7 @@ motet_status mt_generation_extend(mt_generation *generation, const mt_batch *bat
   network->caches = NULL;
   if (status != MOTET_OK) return status;
   generation->tokens += batch->tokens;
-  return last_logits(generation, generation->hidden + (int64_t)(batch->tokens - 1) * network->config.decoder.hidden,
-                     error, logits);
+  const size_t row = (size_t)network->config.decoder.hidden * mt_element_bytes(mt_network_element(network));
+  return last_logits(generation, (const char *)generation->hidden + (size_t)(batch->tokens - 1) * row, error,
+                     logits);
 }

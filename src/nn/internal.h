@@ -23,8 +23,9 @@ typedef struct mt_exact mt_exact;
 
 struct mt_network {
   mt_internvl config;
-  const mt_tensor_backend *backend;
+  mt_device device;
   mt_workspace workspace;
+  mt_logits_cache logits;
   mt_rotary_cache rotary;
   mt_layer_cache *caches; /* [decoder blocks] while a sequence is extended; else NULL */
   mt_arena *arena;        /* names and tables */

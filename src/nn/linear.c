@@ -2,13 +2,15 @@
 
 #include <string.h>
 
-motet_status mt_linear_forward(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out, const float *input,
-                               const float *weight, const float *bias, float *output) {
-  /* Filling the rows with the bias and adding to them is one pass less than adding it afterwards. */
-  if (bias != NULL)
-    for (int64_t r = 0; r < rows; r++) memcpy(output + r * out, bias, (size_t)out * sizeof *output);
+motet_status mt_layer_multiply(const mt_layer_call *call, const mt_matmul *product) {
+  return mt_matmul_run(call->device->backend, call->device->team, product, call->error);
+}
+
+motet_status mt_linear_residual(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out, const void *input,
+                                const float *weight, const float *bias, const float *scale, const void *base,
+                                void *output) {
   const mt_matmul product = {.transpose_b = true,
-                             .accumulate = bias != NULL,
+                             .b_float = true,
                              .m = rows,
                              .n = out,
                              .k = in,
@@ -17,13 +19,23 @@ motet_status mt_linear_forward(const mt_layer_call *call, int64_t rows, int64_t 
                              .c = output,
                              .a_stride = in,
                              .b_stride = in,
-                             .c_stride = out};
-  return call->backend->matmul(&product, call->error);
+                             .c_stride = out,
+                             .bias = bias,
+                             .scale = scale,
+                             .base = base,
+                             .base_stride = out};
+  return mt_layer_multiply(call, &product);
+}
+
+motet_status mt_linear_forward(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out, const void *input,
+                               const float *weight, const float *bias, void *output) {
+  return mt_linear_residual(call, rows, in, out, input, weight, bias, NULL, NULL, output);
 }
 
 motet_status mt_linear_input_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
-                                      const float *output_gradient, const float *weight, float *input_gradient) {
-  const mt_matmul product = {.m = rows,
+                                      const void *output_gradient, const float *weight, void *input_gradient) {
+  const mt_matmul product = {.b_float = true,
+                             .m = rows,
                              .n = in,
                              .k = out,
                              .a = output_gradient,
@@ -32,17 +44,17 @@ motet_status mt_linear_input_gradient(const mt_layer_call *call, int64_t rows, i
                              .a_stride = out,
                              .b_stride = in,
                              .c_stride = in};
-  return call->backend->matmul(&product, call->error);
+  return mt_layer_multiply(call, &product);
 }
 
-motet_status mt_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
-                                       const float *output_gradient, const float *input, float *weight_gradient,
-                                       float *bias_gradient) {
-  if (call->deferred != NULL)
-    return mt_deferred_add(call, rows, in, out, output_gradient, input, weight_gradient, bias_gradient, NULL);
-  if (bias_gradient != NULL) call->backend->add_column_sums(rows, out, output_gradient, out, bias_gradient);
+/* dW = or += dy' x. */
+static motet_status multiply_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
+                                      const void *output_gradient, const void *input, bool input_float,
+                                      bool accumulate, float *weight_gradient) {
   const mt_matmul product = {.transpose_a = true,
-                             .accumulate = true,
+                             .b_float = input_float,
+                             .c_float = true,
+                             .accumulate = accumulate,
                              .m = out,
                              .n = in,
                              .k = rows,
@@ -52,19 +64,31 @@ motet_status mt_linear_weight_gradient(const mt_layer_call *call, int64_t rows, 
                              .a_stride = out,
                              .b_stride = in,
                              .c_stride = in};
-  return call->backend->matmul(&product, call->error);
+  return mt_layer_multiply(call, &product);
+}
+
+motet_status mt_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
+                                       const void *output_gradient, const void *input, bool input_float,
+                                       float *weight_gradient, float *bias_gradient) {
+  if (call->deferred != NULL)
+    return mt_deferred_add(call, rows, in, out, output_gradient, input, input_float, weight_gradient, bias_gradient,
+                           NULL);
+  if (bias_gradient != NULL)
+    mt_parallel_add_column_sums(call->device, rows, out, output_gradient, out, bias_gradient);
+  return multiply_gradient(call, rows, in, out, output_gradient, input, input_float, true, weight_gradient);
 }
 
 motet_status mt_scaled_linear_weight_gradient(const mt_layer_call *call, int64_t rows, int64_t in, int64_t out,
-                                              const float *output_gradient, const float *input,
+                                              const void *output_gradient, const void *input,
                                               const mt_scaled_slots *slots, float *product, float *sums) {
   if (call->deferred != NULL)
-    return mt_deferred_add(call, rows, in, out, output_gradient, input, NULL, NULL, slots);
+    return mt_deferred_add(call, rows, in, out, output_gradient, input, false, NULL, NULL, slots);
   memset(sums, 0, (size_t)out * sizeof *sums);
-  memset(product, 0, (size_t)(out * in) * sizeof *product);
-  MT_TRY(mt_linear_weight_gradient(call, rows, in, out, output_gradient, input, product, sums));
-  call->backend->scaled_linear_gradients(
-      out, in, product, sums, call->weight[slots->weight], call->weight[slots->bias], call->weight[slots->scale],
-      call->gradient[slots->weight], call->gradient[slots->bias], call->gradient[slots->scale]);
+  mt_parallel_add_column_sums(call->device, rows, out, output_gradient, out, sums);
+  MT_TRY(multiply_gradient(call, rows, in, out, output_gradient, input, false, false, product));
+  mt_parallel_scaled_linear_gradients(call->device, out, in, product, sums, call->weight[slots->weight],
+                                      call->weight[slots->bias], call->weight[slots->scale],
+                                      call->gradient[slots->weight], call->gradient[slots->bias],
+                                      call->gradient[slots->scale]);
   return MOTET_OK;
 }

@@ -124,7 +124,6 @@ motet_status mt_network_create(const mt_internvl *config, const bool *held, cons
   if (network == NULL) return mt_error_memory(error, sizeof *network, "a network");
   motet_status status = MOTET_OK;
   network->config = *config;
-  network->backend = mt_tensor_backend_cpu();
   network->layer_count = layers;
   network->arena = mt_arena_create();
   if (network->arena != NULL) network->layers = MT_ARENA_NEW(network->arena, mt_held_layer, layers);
@@ -138,7 +137,8 @@ motet_status mt_network_create(const mt_internvl *config, const bool *held, cons
                                              .held = held[layer],
                                              .trainable = held[layer] && trainable[layer]};
   }
-  status = measure(network, held, error);
+  status = mt_network_use(network, MT_ELEMENT_FLOAT32, 1, error);
+  if (status == MOTET_OK) status = measure(network, held, error);
   if (status != MOTET_OK) goto fail;
   network->parameters = MT_ARENA_NEW(network->arena, mt_parameter, network->parameter_count);
   network->first = MT_ARENA_NEW(network->arena, float *, network->parameter_count);
@@ -163,10 +163,27 @@ void mt_network_destroy(mt_network *network) {
   mt_memory_unmap(network->gradients.data, network->gradients.bytes);
   mt_memory_unmap(network->moments.data, network->moments.bytes);
   mt_workspace_free(&network->workspace);
+  mt_workspace_free(&network->logits.memory);
+  mt_team_destroy(network->device.team);
   mt_rotary_free(&network->rotary);
   mt_arena_destroy(network->arena);
   free(network);
 }
+
+motet_status mt_network_use(mt_network *network, mt_element element, int32_t threads, motet_error *error) {
+  mt_team *team;
+  motet_status status = mt_team_create(threads, error, &team);
+  if (status != MOTET_OK) return status;
+  mt_team_destroy(network->device.team);
+  network->device = (mt_device){.backend = mt_tensor_backend_cpu(element), .team = team};
+  return MOTET_OK;
+}
+
+motet_status mt_network_multiply(mt_network *network, const mt_matmul *product, motet_error *error) {
+  return mt_matmul_run(network->device.backend, network->device.team, product, error);
+}
+
+mt_element mt_network_element(const mt_network *network) { return network->device.backend->element; }
 
 int32_t mt_network_parameter_count(const mt_network *network) { return network->parameter_count; }
 
@@ -213,6 +230,6 @@ void mt_network_initialize(mt_network *network, uint64_t seed) {
 }
 
 void mt_network_zero_gradients(mt_network *network) {
-  if (network->gradients.bytes > 0) memset(network->gradients.data, 0, network->gradients.bytes);
+  mt_parallel_zero(&network->device, (int64_t)(network->gradients.bytes / sizeof(float)), network->gradients.data);
   if (network->exact != NULL) mt_exact_zero(network->exact);
 }

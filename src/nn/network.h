@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/internvl.h"
 #include "nn/batch.h"
+#include "tensor/backend.h"
 
 #include <stddef.h>
 
@@ -35,11 +36,23 @@ typedef struct mt_parameter {
  * embedding's name and with the head's layer; its gradient must be added to the first stage's by the caller. A rank
  * that holds both has one parameter, the embedding's. Then both layers train or neither does.
  *
- * A network is used by one thread at a time.
+ * A network is used by one thread at a time, and computes in float32 on that thread alone unless told otherwise.
  */
 motet_status mt_network_create(const mt_internvl *config, const bool *held, const bool *trainable,
                                motet_error *error, mt_network **network);
 void mt_network_destroy(mt_network *network);
+
+/**
+ * What activations are stored as from now on, and how many threads compute. With bfloat16, activations and their
+ * gradients are bfloat16, saved, passed on and as factors of products; weights are rounded to it where they are
+ * factors. All sums, weights, their gradients and the optimizer stay float32. Results are the same bits with any
+ * number of threads. Not between a forward and its backward.
+ */
+motet_status mt_network_use(mt_network *network, mt_element element, int32_t threads, motet_error *error);
+mt_element mt_network_element(const mt_network *network);
+
+/** A product by the network's kernels and threads: for measurements. */
+motet_status mt_network_multiply(mt_network *network, const mt_matmul *product, motet_error *error);
 
 int32_t mt_network_parameter_count(const mt_network *network);
 mt_parameter *mt_network_parameter(mt_network *network, int32_t index);
@@ -55,14 +68,16 @@ void mt_network_output_shape(const mt_internvl *config, int32_t layer, const mt_
 
 /** Bytes that forward over the layers takes from its arena, until the arena is reset after backward: exact, the
  * memory forecast uses it. 0 where nothing will run backward (@p first_trainable negative). */
-int64_t mt_network_saved_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
-                               int32_t layer_end, int32_t first_trainable, const mt_batch *batch);
+int64_t mt_network_saved_bytes(const mt_internvl *config, mt_element element, const bool *trainable,
+                               int32_t layer_begin, int32_t layer_end, int32_t first_trainable,
+                               const mt_batch *batch);
 
 /** Saved activations of one (stage, microbatch); lives in the arena given to forward. */
 typedef struct mt_saved mt_saved;
 
 /**
- * Runs layers [layer_begin, layer_end). Layers of the image modules do nothing for a batch without tiles.
+ * Runs layers [layer_begin, layer_end). Activations and their gradients are elements of the network. Layers of the
+ * image modules do nothing for a batch without tiles.
  * @param input  activation entering, NULL where the first layer reads the batch (vision embeddings); the token
  *               embedding takes the image features, or NULL where the batch has no tiles
  * @param output (rows, columns) of the last layer; NULL after the head
@@ -70,7 +85,7 @@ typedef struct mt_saved mt_saved;
  * @param loss   added to when the head is among the layers: loss_weight times the summed token losses
  */
 motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
-                                const float *input, float *output, bool keep, int32_t first_trainable,
+                                const void *input, void *output, bool keep, int32_t first_trainable,
                                 mt_arena *arena, motet_error *error, mt_saved **saved, double *loss);
 
 /**
@@ -81,14 +96,15 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
  */
 motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                  int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                 const float *output_gradient, float *input_gradient, motet_error *error);
+                                 const void *output_gradient, void *input_gradient, motet_error *error);
 
 /** Weight gradients that a split backward has put off. */
 typedef struct mt_deferred mt_deferred;
 
 /** Bytes of memory that mt_network_backward_inputs() takes for them. */
-int64_t mt_network_deferred_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
-                                  int32_t layer_end, int32_t first_trainable, const mt_batch *batch);
+int64_t mt_network_deferred_bytes(const mt_internvl *config, mt_element element, const bool *trainable,
+                                  int32_t layer_begin, int32_t layer_end, int32_t first_trainable,
+                                  const mt_batch *batch);
 
 /**
  * The first half of a split backward: as mt_network_backward(), but the products that give matrices their gradients
@@ -97,7 +113,7 @@ int64_t mt_network_deferred_bytes(const mt_internvl *config, const bool *trainab
  */
 motet_status mt_network_backward_inputs(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                         int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                        const float *output_gradient, float *input_gradient, void *memory,
+                                        const void *output_gradient, void *input_gradient, void *memory,
                                         motet_error *error, mt_deferred **deferred);
 motet_status mt_network_backward_weights(mt_network *network, const mt_batch *batch, const mt_deferred *deferred,
                                          motet_error *error);

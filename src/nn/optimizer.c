@@ -40,13 +40,14 @@ motet_status mt_network_adamw(mt_network *network, const mt_adamw *options, int6
     const mt_parameter *parameter = &network->parameters[i];
     if (!parameter->trainable) continue;
     const mt_adamw_step *one = &steps[mt_network_module(&network->config, parameter->layer)];
-    network->backend->adamw(parameter->count, one, parameter->decay, parameter->value, parameter->gradient,
-                            network->first[i], network->second[i]);
+    mt_parallel_adamw(&network->device, parameter->count, one, parameter->decay, parameter->value,
+                      parameter->gradient, network->first[i], network->second[i]);
   }
   return MOTET_OK;
 }
 
 double mt_network_gradient_square_sum(const mt_network *network, int32_t index) {
   const mt_parameter *parameter = &network->parameters[index];
-  return parameter->trainable ? network->backend->square_sum(parameter->count, parameter->gradient) : 0.0;
+  return parameter->trainable ? mt_parallel_square_sum(&network->device, parameter->count, parameter->gradient)
+                              : 0.0;
 }

@@ -15,9 +15,9 @@ static const mt_layer_kind *kind_of(const mt_internvl *config, int32_t layer) {
   return mt_layer_kind_of(mt_internvl_layer_kind(config, layer, &block));
 }
 
-static size_t output_floats(const mt_internvl *config, int32_t layer, const mt_batch *batch) {
+static size_t output_floats(const mt_internvl *config, mt_element element, int32_t layer, const mt_batch *batch) {
   const mt_shape shape = kind_of(config, layer)->output(config, batch);
-  return mt_workspace_room((size_t)(shape.rows * shape.columns));
+  return mt_workspace_room(mt_element_floats(element, shape.rows * shape.columns));
 }
 
 /* The layers of the image modules have no rows in a text batch; they are stepped over. */
@@ -36,22 +36,24 @@ static size_t saved_header_bytes(int32_t layers) {
   return (sizeof(mt_saved) + (size_t)layers * sizeof(float *) + 63) / 64 * 64;
 }
 
-static size_t saved_floats(const mt_internvl *config, int32_t begin, int32_t end, int32_t first_kept,
-                           const mt_batch *batch) {
+static size_t saved_floats(const mt_internvl *config, mt_element element, int32_t begin, int32_t end,
+                           int32_t first_kept, const mt_batch *batch) {
   size_t floats = 0;
   for (int32_t layer = begin > first_kept ? begin : first_kept; layer < end; layer++)
-    if (!idle(config, layer, batch)) floats += mt_workspace_room(kind_of(config, layer)->saved(config, batch));
+    if (!idle(config, layer, batch))
+      floats += mt_workspace_room(kind_of(config, layer)->saved(config, element, batch));
   return floats;
 }
 
 /* An arena gives no less than this. */
 static size_t arena_bytes(size_t bytes) { return bytes == 0 ? 64 : bytes; }
 
-int64_t mt_network_saved_bytes(const mt_internvl *config, const bool *trainable, int32_t layer_begin,
-                               int32_t layer_end, int32_t first_trainable, const mt_batch *batch) {
+int64_t mt_network_saved_bytes(const mt_internvl *config, mt_element element, const bool *trainable,
+                               int32_t layer_begin, int32_t layer_end, int32_t first_trainable,
+                               const mt_batch *batch) {
   (void)trainable; /* what is kept for the gradient of the input serves the weights too */
   if (first_trainable < 0) return 0;
-  const size_t floats = saved_floats(config, layer_begin, layer_end, first_trainable, batch);
+  const size_t floats = saved_floats(config, element, layer_begin, layer_end, first_trainable, batch);
   return (int64_t)(saved_header_bytes(layer_end - layer_begin) + arena_bytes(floats * sizeof(float)));
 }
 
@@ -63,13 +65,14 @@ typedef struct passage {
 static passage measure(const mt_network *network, int32_t begin, int32_t end, int32_t first_kept,
                        const mt_batch *batch) {
   const mt_internvl *config = &network->config;
+  const mt_element element = network->device.backend->element;
   passage most = {0};
   for (int32_t layer = begin; layer < end; layer++) {
     if (idle(config, layer, batch)) continue;
     const mt_layer_kind *kind = kind_of(config, layer);
-    const size_t block = layer < first_kept ? mt_workspace_room(kind->saved(config, batch)) : 0;
-    const size_t activation = output_floats(config, layer, batch);
-    const size_t scratch = mt_workspace_room(kind->scratch(config, network->backend, batch));
+    const size_t block = layer < first_kept ? mt_workspace_room(kind->saved(config, element, batch)) : 0;
+    const size_t activation = output_floats(config, element, layer, batch);
+    const size_t scratch = mt_workspace_room(kind->scratch(config, element, batch));
     most.block = block > most.block ? block : most.block;
     most.activation = activation > most.activation ? activation : most.activation;
     most.scratch = scratch > most.scratch ? scratch : most.scratch;
@@ -82,8 +85,9 @@ static mt_layer_call make_call(mt_network *network, int32_t layer, const mt_batc
   int32_t block;
   const bool decodes = mt_internvl_layer_kind(&network->config, layer, &block) == MT_INTERNVL_DECODER_BLOCK;
   return (mt_layer_call){.config = &network->config,
-                         .backend = network->backend,
+                         .device = &network->device,
                          .workspace = &network->workspace,
+                         .logits = &network->logits,
                          .rotary = &network->rotary,
                          .cache = decodes && network->caches != NULL ? &network->caches[block] : NULL,
                          .batch = batch,
@@ -117,7 +121,8 @@ static motet_status check_run(const mt_network *network, int32_t begin, int32_t 
 static motet_status make_saved(const mt_network *network, int32_t begin, int32_t end, int32_t first_kept,
                                const mt_batch *batch, mt_arena *arena, motet_error *error, mt_saved **result) {
   const mt_internvl *config = &network->config;
-  const size_t floats = saved_floats(config, begin, end, first_kept, batch);
+  const mt_element element = network->device.backend->element;
+  const size_t floats = saved_floats(config, element, begin, end, first_kept, batch);
   mt_saved *saved = mt_arena_array(arena, saved_header_bytes(end - begin), 1);
   float *data = mt_arena_array(arena, floats, sizeof(float));
   if (saved == NULL || data == NULL) return mt_error_memory(error, floats * sizeof(float), "saved activations");
@@ -127,14 +132,14 @@ static motet_status make_saved(const mt_network *network, int32_t begin, int32_t
   for (int32_t layer = begin > first_kept ? begin : first_kept; layer < end; layer++) {
     if (idle(config, layer, batch)) continue;
     saved->blocks[layer - begin] = data;
-    data += mt_workspace_room(kind_of(config, layer)->saved(config, batch));
+    data += mt_workspace_room(kind_of(config, layer)->saved(config, element, batch));
   }
   *result = saved;
   return MOTET_OK;
 }
 
 motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
-                                const float *input, float *output, bool keep, int32_t first_trainable,
+                                const void *input, void *output, bool keep, int32_t first_trainable,
                                 mt_arena *arena, motet_error *error, mt_saved **saved, double *loss) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
@@ -154,7 +159,7 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
   float *const between[2] = {mt_workspace_take(workspace, most.activation),
                              mt_workspace_take(workspace, most.activation)};
   const size_t mark = workspace->used;
-  const float *entering = input;
+  const void *entering = input;
   for (int32_t layer = layer_begin; layer < layer_end; layer++) {
     if (idle(config, layer, batch)) continue;
     if (entering == NULL && network->layers[layer].kind != MT_INTERNVL_VISION_EMBED &&
@@ -166,7 +171,7 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
     call.input = entering;
     if (layer >= first_kept && kind_of(config, layer)->keeps_input && entering != block) {
       const mt_shape shape = kind_of(config, layer - 1)->output(config, batch);
-      memcpy(block, entering, (size_t)(shape.rows * shape.columns) * sizeof *block);
+      memcpy(block, entering, mt_layer_bytes(&call, shape.rows * shape.columns));
       call.input = block;
     }
     if (layer == layer_end - 1)
@@ -187,7 +192,7 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
 
 static motet_status run_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                  int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                 const float *output_gradient, float *input_gradient, mt_deferred *deferred,
+                                 const void *output_gradient, void *input_gradient, mt_deferred *deferred,
                                  motet_error *error) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
@@ -210,7 +215,7 @@ static motet_status run_backward(mt_network *network, int32_t layer_begin, int32
   float *const between[2] = {mt_workspace_take(workspace, most.activation),
                              mt_workspace_take(workspace, most.activation)};
   const size_t mark = workspace->used;
-  const float *arriving = output_gradient;
+  const void *arriving = output_gradient;
   for (int32_t layer = layer_end - 1; layer >= first_trainable; layer--) {
     if (idle(config, layer, batch)) break;
     mt_layer_call call = make_call(network, layer, batch, error);
@@ -220,7 +225,8 @@ static motet_status run_backward(mt_network *network, int32_t layer_begin, int32
     call.input_gradient = layer == first_trainable ? input_gradient : between[layer % 2];
     if (deferred != NULL && network->layers[layer].kind != MT_INTERNVL_HEAD) {
       call.deferred = deferred;
-      mt_deferred_layer(deferred, layer, call.saved, kind_of(config, layer)->saved(config, batch));
+      mt_deferred_layer(deferred, layer, call.saved,
+                        kind_of(config, layer)->saved(config, mt_network_element(network), batch));
     }
     workspace->used = mark;
     mt_exact_begin(network, layer);
@@ -234,14 +240,14 @@ static motet_status run_backward(mt_network *network, int32_t layer_begin, int32
 
 motet_status mt_network_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                  int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                 const float *output_gradient, float *input_gradient, motet_error *error) {
+                                 const void *output_gradient, void *input_gradient, motet_error *error) {
   return run_backward(network, layer_begin, layer_end, first_trainable, batch, saved, output_gradient,
                       input_gradient, NULL, error);
 }
 
 motet_status mt_network_backward_inputs(mt_network *network, int32_t layer_begin, int32_t layer_end,
                                         int32_t first_trainable, const mt_batch *batch, mt_saved *saved,
-                                        const float *output_gradient, float *input_gradient, void *memory,
+                                        const void *output_gradient, void *input_gradient, void *memory,
                                         motet_error *error, mt_deferred **deferred) {
   *deferred = mt_deferred_begin(memory, layer_end - layer_begin);
   return run_backward(network, layer_begin, layer_end, first_trainable, batch, saved, output_gradient,

@@ -17,14 +17,16 @@ static bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+static bool has_pairs(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
-/* Slowest first. */
+/* Of each element slowest first. */
 static const choice choices[] = {
-    {&mt_tensor_backend_generic, always},
+    {&mt_tensor_backend_generic, always},         {&mt_tensor_backend_generic_bfloat16, always},
 #ifdef MT_KERNELS_X86
-    {&mt_tensor_backend_avx2, has_avx2},
-    {&mt_tensor_backend_avx512, has_avx512},
+    {&mt_tensor_backend_avx2, has_avx2},          {&mt_tensor_backend_avx2_bfloat16, has_avx2},
+    {&mt_tensor_backend_avx512, has_avx512},      {&mt_tensor_backend_avx512_bfloat16, has_avx512},
+    {&mt_tensor_backend_avx512_pairs, has_pairs},
 #endif
 };
 
@@ -35,7 +37,9 @@ int mt_tensor_backend_list(const mt_tensor_backend *backends[], int maximum) {
   return count;
 }
 
-const mt_tensor_backend *mt_tensor_backend_cpu(void) {
-  const mt_tensor_backend *backends[sizeof choices / sizeof *choices];
-  return backends[mt_tensor_backend_list(backends, (int)(sizeof choices / sizeof *choices)) - 1];
+const mt_tensor_backend *mt_tensor_backend_cpu(mt_element element) {
+  const mt_tensor_backend *best = NULL;
+  for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+    if (choices[i].backend->element == element && choices[i].runs()) best = choices[i].backend;
+  return best;
 }

@@ -1,7 +1,10 @@
 /** @file
- * The kernels of one device behind one table. All data are float32, row-major; a stride is the distance between
- * rows in elements. Kernels keep no state and are deterministic: equal inputs give equal bits. Arrays of one call
- * must not overlap unless a comment allows it. A table may be used from any thread.
+ * The kernels of one device behind one table. Activations and their gradients are the table's elements, float32 or
+ * bfloat16, and pass as void pointers; weights, their gradients, sums and logits are float32 always, and all
+ * arithmetic is. Arrays are row-major; a stride is the distance between rows in elements. Kernels run on the
+ * calling thread, keep no state and are deterministic: equal inputs give equal bits. Arrays of one call must not
+ * overlap unless a comment allows it. A table may be used from any thread. Layers use tensor/parallel.h and
+ * tensor/matmul.h, which share out this work.
  */
 #ifndef MT_TENSOR_BACKEND_H
 #define MT_TENSOR_BACKEND_H
@@ -12,20 +15,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** c (m, n) = op(a) op(b), or c += ... with `accumulate`; op(a) is (m, k), op(b) is (k, n). */
+/** What activations are stored as. */
+typedef enum mt_element { MT_ELEMENT_FLOAT32, MT_ELEMENT_BFLOAT16, MT_ELEMENT_COUNT } mt_element;
+
+/**
+ * c (m, n) = ((op(a) op(b) + bias) * scale) + base, or c += that with `accumulate`; op(a) is (m, k), op(b) is (k,
+ * n). Arrays are elements, or float32 where the flag says so; bias and scale, [n], are float32, base (m, n) is
+ * elements; all three may be NULL. c may be base. With bfloat16 elements both factors are rounded to bfloat16.
+ */
 typedef struct mt_matmul {
   bool transpose_a, transpose_b; /* stored as (k, m); as (n, k) */
+  bool a_float, b_float, c_float;
   bool accumulate;
   int64_t m, n, k;
-  const float *a, *b;
-  float *c;
+  const void *a, *b;
+  void *c;
   int64_t a_stride, b_stride, c_stride;
+  const float *bias, *scale;
+  const void *base;
+  int64_t base_stride;
 } mt_matmul;
 
 /** Attention over packed rows: segment s is rows [segment_begin[s], segment_begin[s + 1]), alone with itself.
  * Query head h reads key and value head h / (heads / kv_heads). */
 typedef struct mt_attention {
-  const float *query, *key, *value; /* (rows, heads * head_dim), (rows, kv_heads * head_dim) twice */
+  const void *query, *key, *value; /* (rows, heads * head_dim), (rows, kv_heads * head_dim) twice */
   int64_t query_stride, key_stride, value_stride;
   int32_t heads, kv_heads, head_dim;
   int32_t segments;
@@ -41,10 +55,10 @@ typedef struct mt_attention {
 } mt_attention;
 
 typedef struct mt_attention_gradients {
-  const float *output, *output_gradient; /* (rows, heads * head_dim), forward's result and its gradient */
+  const void *output, *output_gradient; /* (rows, heads * head_dim), forward's result and its gradient */
   int64_t output_stride, output_gradient_stride;
-  const float *log_sum;       /* (heads, rows) as forward wrote it */
-  float *query, *key, *value; /* written, laid out as the inputs */
+  const float *log_sum;      /* (heads, rows) as forward wrote it */
+  void *query, *key, *value; /* written, laid out as the inputs */
   int64_t query_stride, key_stride, value_stride;
   bool accumulate; /* added to instead of written */
 } mt_attention_gradients;
@@ -54,8 +68,8 @@ typedef struct mt_norm {
   bool rms;
   float epsilon;
   int64_t rows, columns;
-  const float *input; /* (rows, columns) */
-  int64_t stride;     /* of input, output and their gradients */
+  const void *input; /* (rows, columns) */
+  int64_t stride;    /* of input, output and their gradients */
   const float *weight, *bias;
 } mt_norm;
 
@@ -67,52 +81,65 @@ typedef struct mt_adamw_step {
 
 typedef struct mt_tensor_backend {
   const char *name;
+  mt_element element;
 
-  motet_status (*matmul)(const mt_matmul *product, motet_error *error);
+  /* Products by packed panels, see kernels/product.c and matmul.c. */
+  int32_t product_tile_rows, product_tile_columns;
+  /** Floats of a packed panel of tile_rows rows, or tile_columns columns. */
+  int64_t (*product_left_panel)(int64_t k);
+  int64_t (*product_right_panel)(int64_t k);
+  /** Packs rows [row, row + rows) of op(a); columns [column, column + columns) of op(b). */
+  void (*product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, float *packed);
+  void (*product_pack_right)(const mt_matmul *product, int64_t column, int64_t columns, float *packed);
+  /** A block of c from packed rows and columns; sums: scratch of whole tiles' rows times (columns + 16). */
+  void (*product_block)(const mt_matmul *product, const float *left, const float *right, int64_t row, int64_t rows,
+                        int64_t column, int64_t columns, float *sums);
 
   /** Floats of scratch that either direction needs for segments of at most @p longest keys. */
   size_t (*attention_scratch)(int32_t head_dim, int32_t longest);
-  /** output (rows, heads * head_dim); log_sum (heads, rows): log of the row's sum of exponentials. */
-  void (*attention_forward)(const mt_attention *attention, float *scratch, float *output, int64_t output_stride,
-                            float *log_sum);
+  /** One key and value head, and the query heads that read it, in one segment. output (rows, heads * head_dim);
+   * log_sum (heads, rows): log of the row's sum of exponentials. */
+  void (*attention_forward)(const mt_attention *attention, int32_t segment, int32_t kv_head, float *scratch,
+                            void *output, int64_t output_stride, float *log_sum);
   void (*attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
-                             float *scratch);
+                             int32_t segment, int32_t kv_head, float *scratch);
 
   /** Attention over two sets of keys from the attention over each: `output` (rows, heads * head_dim) and `log_sum`
    * (heads, rows), which stood for the first, become those over both. */
-  void (*attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part, int64_t part_stride,
-                          const float *part_log_sum, float *output, int64_t output_stride, float *log_sum);
+  void (*attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const void *part, int64_t part_stride,
+                          const float *part_log_sum, void *output, int64_t output_stride, float *log_sum);
 
-  void (*norm_forward)(const mt_norm *norm, float *output);
+  void (*norm_forward)(const mt_norm *norm, void *output);
   /** input_gradient = residual (if not NULL) + gradient through the norm; weight and bias gradients are added to
    * unless NULL. input_gradient may be the same array as residual or output_gradient, or NULL. */
-  void (*norm_backward)(const mt_norm *norm, const float *output_gradient, const float *residual,
-                        float *input_gradient, float *weight_gradient, float *bias_gradient);
+  void (*norm_backward)(const mt_norm *norm, const void *output_gradient, const void *residual,
+                        void *input_gradient, float *weight_gradient, float *bias_gradient);
 
-  /** HF half rotation of each head in place; `cosines`, `sines` (positions, head_dim / 2), positions restart in
-   * every segment. `inverse` turns back: the gradient. */
-  void (*rotary)(float *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
+  /** HF half rotation of each head in place; `cosines`, `sines` (positions, head_dim / 2) of rows begin to end.
+   * `inverse` turns back: the gradient. */
+  void (*rotary)(void *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
                  const float *cosines, const float *sines, bool inverse);
 
   /** output = x * Phi(x); output may be input. */
-  void (*gelu_forward)(int64_t count, const float *input, float *output);
-  /** gradient *= derivative at input. */
-  void (*gelu_backward)(int64_t count, const float *input, float *gradient);
+  void (*gelu_forward)(int64_t count, const void *input, void *output);
+  /** gradient *= derivative at input; output, if not NULL, gets forward's result again. */
+  void (*gelu_backward)(int64_t count, const void *input, void *gradient, void *output);
   /** gate_up (rows, 2 * columns): gate, then up; output (rows, columns) = silu(gate) * up. */
-  void (*swiglu_forward)(int64_t rows, int64_t columns, const float *gate_up, float *output);
+  void (*swiglu_forward)(int64_t rows, int64_t columns, const void *gate_up, void *output);
   /** gate_up_gradient (rows, 2 * columns) from output_gradient (rows, columns); output, if not NULL, gets forward's
    * result again. */
-  void (*swiglu_backward)(int64_t rows, int64_t columns, const float *gate_up, const float *output_gradient,
-                          float *gate_up_gradient, float *output);
+  void (*swiglu_backward)(int64_t rows, int64_t columns, const void *gate_up, const void *output_gradient,
+                          void *gate_up_gradient, void *output);
 
-  /** data[r] += vector, for every row. */
-  void (*add_rows)(int64_t rows, int64_t columns, float *data, int64_t stride, const float *vector);
-  /** sums[c] += column sums. */
-  void (*add_column_sums)(int64_t rows, int64_t columns, const float *data, int64_t stride, float *sums);
-  /** output = base + scale * data per column; base NULL: zero. output may be data or base. */
-  void (*scale_columns)(int64_t rows, int64_t columns, const float *base, const float *scale, const float *data,
-                        float *output);
-  void (*add)(int64_t count, const float *source, float *target);
+  /** sums[c] += column sums, row after row. */
+  void (*add_column_sums)(int64_t rows, int64_t columns, const void *data, int64_t stride, float *sums);
+  /** output = scale * data per column; output may be data. */
+  void (*scale_columns)(int64_t rows, int64_t columns, const float *scale, const void *data, void *output);
+  /** output = base + source in elements; base NULL: zero; output may be base. */
+  void (*add_floats)(int64_t count, const float *source, const void *base, void *output);
+  /** sums += source. */
+  void (*add_to_floats)(int64_t count, const void *source, float *sums);
+  void (*to_floats)(int64_t count, const void *source, float *floats);
 
   /**
    * The gradients of y = scale * (x W' + b) from `product` (rows, columns) = dy' x and `sums` [rows], the column
@@ -135,10 +162,12 @@ typedef struct mt_tensor_backend {
   double (*square_sum)(int64_t count, const float *data);
 } mt_tensor_backend;
 
-/** The fastest table that this processor can run; constant, never NULL. */
-const mt_tensor_backend *mt_tensor_backend_cpu(void);
+static inline size_t mt_element_bytes(mt_element element) { return element == MT_ELEMENT_BFLOAT16 ? 2 : 4; }
 
-/** All tables that this processor can run, slowest first; returns their number (tests compare them). */
+/** The fastest table for these elements that this processor can run; constant, never NULL. */
+const mt_tensor_backend *mt_tensor_backend_cpu(mt_element element);
+
+/** All tables that this processor can run; returns their number (tests compare them). */
 int mt_tensor_backend_list(const mt_tensor_backend *backends[], int maximum);
 
 #endif

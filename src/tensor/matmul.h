@@ -1,9 +1,12 @@
-/** @file Matrix products by oneDNN. */
+/** @file Matrix products on a team's threads. */
 #ifndef MT_TENSOR_MATMUL_H
 #define MT_TENSOR_MATMUL_H
 
 #include "tensor/backend.h"
+#include "tensor/team.h"
 
-motet_status mt_matmul_run(const mt_matmul *product, motet_error *error);
+/** Computes the product. Its bits depend neither on the number of threads nor, row by row, on the other rows. */
+motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
+                           motet_error *error);
 
 #endif

@@ -56,17 +56,18 @@ static motet_status find_model(mt_generator *generator, const char *path, motet_
                      : mt_error_memory(error, strlen(path), "a path");
 }
 
-static motet_status open_network(mt_generator *generator, motet_error *error) {
+static motet_status open_network(mt_generator *generator, int32_t threads, motet_error *error) {
   const int32_t layers = mt_internvl_layer_count(&generator->config);
   bool *held = MT_ARENA_NEW(generator->arena, bool, layers),
        *trainable = MT_ARENA_NEW(generator->arena, bool, layers);
   if (held == NULL || trainable == NULL) return mt_error_memory(error, (unsigned)layers, "a model");
   for (int32_t layer = 0; layer < layers; layer++) held[layer] = true, trainable[layer] = false;
   motet_status status = mt_network_create(&generator->config, held, trainable, error, &generator->network);
+  if (status == MOTET_OK) status = mt_network_use(generator->network, MT_ELEMENT_FLOAT32, threads, error);
   return status == MOTET_OK ? mt_weights_load(generator->network, generator->model, error) : status;
 }
 
-motet_status mt_generator_open(const char *path, const char *tokenizer, motet_error *error,
+motet_status mt_generator_open(const char *path, const char *tokenizer, int32_t threads, motet_error *error,
                                mt_generator **generator) {
   mt_generator *made = calloc(1, sizeof *made);
   if (made == NULL) return mt_error_memory(error, sizeof *made, "a model");
@@ -76,7 +77,7 @@ motet_status mt_generator_open(const char *path, const char *tokenizer, motet_er
   if (status == MOTET_OK) status = mt_internvl_read(made->model, error, &made->config);
   if (status == MOTET_OK)
     status = mt_tokenizer_read(tokenizer != NULL ? tokenizer : made->model, error, &made->tokenizer);
-  if (status == MOTET_OK) status = open_network(made, error);
+  if (status == MOTET_OK) status = open_network(made, threads, error);
   if (status != MOTET_OK) {
     mt_generator_close(made);
     return status;

@@ -13,7 +13,7 @@ typedef struct mt_generator mt_generator;
  * Opens @p path: a model in the HuggingFace layout (config.json, weights, tokenizer.json), or a run's output
  * directory, whose newest whole checkpoint is taken. @p tokenizer stands for the directory's own, NULL: its own.
  */
-motet_status mt_generator_open(const char *path, const char *tokenizer, motet_error *error,
+motet_status mt_generator_open(const char *path, const char *tokenizer, int32_t threads, motet_error *error,
                                mt_generator **generator);
 void mt_generator_close(mt_generator *generator);
 

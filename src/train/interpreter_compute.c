@@ -3,10 +3,12 @@
 
 #include <string.h>
 
-static motet_status bytes_of(int64_t rows, int64_t columns, motet_error *error, int64_t *bytes) {
+static motet_status bytes_of(int64_t rows, int64_t columns, mt_element element, motet_error *error,
+                             int64_t *bytes) {
   int64_t count;
   *bytes = 0;
-  if (__builtin_mul_overflow(rows, columns, &count) || __builtin_mul_overflow(count, (int64_t)sizeof(float), bytes))
+  if (__builtin_mul_overflow(rows, columns, &count) ||
+      __builtin_mul_overflow(count, (int64_t)mt_element_bytes(element), bytes))
     return mt_error_set(error, MOTET_ERROR_LIMIT, "an activation of %lld x %lld is too large", (long long)rows,
                         (long long)columns);
   return MOTET_OK;
@@ -20,7 +22,7 @@ static motet_status output_bytes(const mt_interpreter *interpreter, int32_t stag
   if (program->stages[stage].layer_end > 0)
     mt_network_output_shape(interpreter->options.config, program->stages[stage].layer_end - 1, batch, &rows,
                             &columns);
-  return bytes_of(rows, columns, error, bytes);
+  return bytes_of(rows, columns, mt_network_element(interpreter->options.network), error, bytes);
 }
 
 motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instruction *instruction,
@@ -75,13 +77,14 @@ static motet_status find_input(mt_interpreter *interpreter, const motet_instruct
 }
 
 static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction, mt_input *input,
-                                const float *entering, float *leaving, motet_error *error) {
+                                const void *entering, void *leaving, motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
   bool keep = first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0;
   int64_t forecast =
-      keep ? mt_network_saved_bytes(interpreter->options.config, interpreter->trainable, place->layer_begin,
-                                    place->layer_end, first_trainable, &input->batch)
+      keep ? mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
+                                    interpreter->trainable, place->layer_begin, place->layer_end, first_trainable,
+                                    &input->batch)
            : 0;
   int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
   mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast), .split = interpreter->kept[cell].split};
@@ -115,7 +118,7 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
     return MOTET_OK;
   }
   /* Behind the head nothing leaves a stage, and stages without layers pass that nothing on. */
-  float *output = mt_pool_take(interpreter->pool, bytes);
+  void *output = mt_pool_take(interpreter->pool, bytes);
   if (output == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
   if (place->layer_begin == place->layer_end) {
     if (entering != NULL) memcpy(output, entering->data, (size_t)bytes);
@@ -169,8 +172,9 @@ static motet_status run_backward(mt_interpreter *interpreter, const motet_instru
     release_kept(interpreter, kept);
     return status;
   }
-  int64_t bytes = mt_network_deferred_bytes(interpreter->options.config, interpreter->trainable, place->layer_begin,
-                                            place->layer_end, first_trainable, batch);
+  int64_t bytes = mt_network_deferred_bytes(
+      interpreter->options.config, mt_network_element(interpreter->options.network), interpreter->trainable,
+      place->layer_begin, place->layer_end, first_trainable, batch);
   kept->memory = mt_pool_take(interpreter->pool, bytes);
   if (kept->memory == NULL)
     return mt_error_memory(error, (unsigned long long)bytes, "weight gradients that are put off");
@@ -198,7 +202,7 @@ motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_in
     return mt_error_set(error, MOTET_ERROR_FAILED, "its forward has not run, or its saved activations are gone");
   motet_status status = make_input_gradient(interpreter, instruction, &input->batch, error, &leaving);
   if (status != MOTET_OK) return status;
-  float *input_gradient = leaving != NULL ? leaving->data : NULL;
+  void *input_gradient = leaving != NULL ? leaving->data : NULL;
   if (empty) {
     int64_t bytes;
     status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);

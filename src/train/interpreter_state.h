@@ -8,7 +8,7 @@
 
 /** A buffer and how many of the rank's instructions still need it. */
 typedef struct mt_value {
-  float *data;
+  void *data;
   int32_t uses;
 } mt_value;
 
@@ -77,7 +77,7 @@ struct mt_interpreter {
   int32_t carried_count;
   struct mt_carried_value {
     int32_t stage, microbatch; /* local */
-    float *data;
+    void *data;
   } * carried;
 
   double *start, *finish;

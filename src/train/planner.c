@@ -206,6 +206,7 @@ static void find_split(const mt_derivation *derivation, bool *split) {
 static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes *sizes) {
   const mt_internvl *config = &this->planner->config;
   bool exact = this->planner->options.exact;
+  mt_element element = this->planner->options.element;
   int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
   int64_t cells = (int64_t)stages * microbatches;
   int64_t *held = MT_ARENA_NEW(this->arena, int64_t, stages), *weights = MT_ARENA_NEW(this->arena, int64_t, stages);
@@ -224,14 +225,14 @@ static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes
       int64_t rows = 0, columns = 0;
       if (stage->layer_end > 0)
         mt_network_output_shape(config, stage->layer_end - 1, &this->data[m].batch, &rows, &columns);
-      outputs[s * (int64_t)microbatches + m] = rows * columns * (int64_t)sizeof(float);
+      outputs[s * (int64_t)microbatches + m] = rows * columns * (int64_t)mt_element_bytes(element);
       if (stage->gate != MT_GATE_NONE)
         saved[s * (int64_t)microbatches + m] =
-            mt_network_saved_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
+            mt_network_saved_bytes(config, element, this->trainable, stage->layer_begin, stage->layer_end,
                                    stage->first_trainable, &this->data[m].batch);
       if (split[s])
         saved[s * (int64_t)microbatches + m] +=
-            mt_network_deferred_bytes(config, this->trainable, stage->layer_begin, stage->layer_end,
+            mt_network_deferred_bytes(config, element, this->trainable, stage->layer_begin, stage->layer_end,
                                       stage->first_trainable, &this->data[m].batch);
     }
   }

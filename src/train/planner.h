@@ -7,6 +7,7 @@
 
 #include "nn/batch.h"
 #include "order/plan.h"
+#include "tensor/backend.h"
 #include "train/costs.h"
 
 typedef struct mt_planner_options {
@@ -18,6 +19,7 @@ typedef struct mt_planner_options {
   const int64_t *split; /* layers of each stage of the sharded regions, or NULL */
   int32_t split_count;
   mt_layer_costs costs;
+  mt_element element;    /* of activations and their gradients */
   bool exact;            /* gradients are summed exactly: two doubles each, also on their way */
   double search_seconds; /* effort a step of the order's search; 0: greedy alone. By counted work, not by a clock */
 } mt_planner_options;

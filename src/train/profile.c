@@ -2,7 +2,6 @@
 
 #include "comm/collective.h"
 #include "nn/network.h"
-#include "tensor/backend.h"
 #include "train/fit.h"
 #include "train/interpreter.h"
 #include "train/pool.h"
@@ -49,6 +48,7 @@ static motet_status make_network(profiler *this, bool train, motet_error *error,
     trainable[layer] = train;
   }
   motet_status status = mt_network_create(config, held, trainable, error, network);
+  if (status == MOTET_OK) status = mt_setup_network(this->setup, this->transport, *network, error);
   if (status == MOTET_OK) mt_network_initialize(*network, 1);
   return status;
 }
@@ -87,22 +87,29 @@ static int64_t output_bytes(const profiler *this, int32_t layer, const mt_batch 
   int64_t rows, columns;
   if (layer < 0) return 0;
   mt_network_output_shape(&this->setup->config, layer, batch, &rows, &columns);
-  return rows * columns * (int64_t)sizeof(float);
+  return rows * columns * (int64_t)mt_element_bytes(this->setup->element);
 }
 
 /** Takes a buffer of small numbers for the activation that leaves @p layer; NULL where there is none. */
-static motet_status take(profiler *this, int32_t layer, const mt_batch *batch, motet_error *error, float **buffer) {
+static motet_status take(profiler *this, int32_t layer, const mt_batch *batch, motet_error *error, void **buffer) {
   int64_t bytes = output_bytes(this, layer, batch);
   *buffer = NULL;
   if (bytes == 0) return MOTET_OK;
   *buffer = mt_pool_take(this->pool, bytes);
   if (*buffer == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
-  for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++) (*buffer)[i] = 0.01F * (float)(i % 17 - 8);
+  const mt_tensor_backend *backend = mt_tensor_backend_cpu(this->setup->element);
+  int64_t size = (int64_t)mt_element_bytes(backend->element), piece = 17;
+  for (int64_t i = 0; i < bytes / size; i += piece) {
+    float values[17];
+    for (int k = 0; k < 17; k++) values[k] = 0.01F * (float)(k - 8);
+    if (bytes / size - i < piece) piece = bytes / size - i;
+    backend->add_floats(piece, values, NULL, (char *)*buffer + i * size);
+  }
   return MOTET_OK;
 }
 
-static motet_status run_once(profiler *this, const trial *what, const mt_batch *batch, const float *input,
-                             float *output, const float *output_gradient, float *input_gradient, motet_error *error,
+static motet_status run_once(profiler *this, const trial *what, const mt_batch *batch, const void *input,
+                             void *output, const void *output_gradient, void *input_gradient, motet_error *error,
                              double *seconds) {
   const mt_internvl *config = &this->setup->config;
   mt_arena *arena = mt_pool_arena_take(this->pool, 0);
@@ -141,7 +148,7 @@ static motet_status agree_on(profiler *this, double *times, motet_error *error, 
 
 static motet_status time_trial(profiler *this, const trial *what, const mt_batch *batch, motet_error *error,
                                double *seconds) {
-  float *input, *output, *output_gradient, *input_gradient = NULL;
+  void *input, *output, *output_gradient, *input_gradient = NULL;
   double times[REPEATS];
   motet_status status = take(this, what->begin - 1, batch, error, &input);
   if (status == MOTET_OK) status = take(this, what->end - 1, batch, error, &output);
@@ -237,17 +244,19 @@ static motet_status measure_optimizer(profiler *this, motet_error *error, double
   return status;
 }
 
+/** Square products of the job's elements, on the trained network's threads. */
 static motet_status measure_products(profiler *this, motet_error *error, double *operations_per_second) {
-  size_t count = (size_t)PRODUCT_SIZE * PRODUCT_SIZE;
-  float *memory = mt_pool_take(this->pool, (int64_t)(3 * count * sizeof(float)));
-  if (memory == NULL) return mt_error_memory(error, 3 * count * sizeof(float), "a matrix product");
-  memset(memory, 0, 3 * count * sizeof(float));
+  size_t count = (size_t)PRODUCT_SIZE * PRODUCT_SIZE, bytes = count * mt_element_bytes(this->setup->element);
+  float *taken = mt_pool_take(this->pool, (int64_t)(3 * bytes));
+  char *memory = (char *)taken;
+  if (taken == NULL) return mt_error_memory(error, 3 * bytes, "a matrix product");
+  memset(memory, 0, 3 * bytes);
   mt_matmul product = {.m = PRODUCT_SIZE,
                        .n = PRODUCT_SIZE,
                        .k = PRODUCT_SIZE,
                        .a = memory,
-                       .b = memory + count,
-                       .c = memory + 2 * count,
+                       .b = memory + bytes,
+                       .c = memory + 2 * bytes,
                        .a_stride = PRODUCT_SIZE,
                        .b_stride = PRODUCT_SIZE,
                        .c_stride = PRODUCT_SIZE};
@@ -255,10 +264,10 @@ static motet_status measure_products(profiler *this, motet_error *error, double 
   motet_status status = mt_barrier(this->transport, &this->everyone, error);
   for (int i = -2; i < REPEATS && status == MOTET_OK; i++) {
     double begin = mt_interpreter_clock();
-    status = mt_tensor_backend_cpu()->matmul(&product, error);
+    status = mt_network_multiply(this->trained, &product, error);
     times[i < 0 ? 0 : i] = mt_interpreter_clock() - begin;
   }
-  mt_pool_give(this->pool, memory);
+  mt_pool_give(this->pool, taken);
   if (status == MOTET_OK) status = agree_on(this, times, error, &seconds);
   if (status == MOTET_OK) *operations_per_second = 2.0 * PRODUCT_SIZE * PRODUCT_SIZE * PRODUCT_SIZE / seconds;
   return status;

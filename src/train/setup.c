@@ -55,6 +55,7 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .split = job->parallel.split.values,
                                 .split_count = job->parallel.split.count,
                                 .exact = job->deterministic == MT_JOB_DETERMINISTIC_EXACT,
+                                .element = setup->element,
                                 .search_seconds = job->train.search_seconds};
   motet_status status = read_trainable(job, error, options.trainable);
   if (status != MOTET_OK) return status;
@@ -76,6 +77,7 @@ motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setu
     return mt_error_memory(error, sizeof *setup, "the job's set-up");
   setup->ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
   setup->rows = (int32_t)(job->train.microbatches * job->parallel.data);
+  setup->element = job->train.dtype == MT_JOB_DTYPE_BFLOAT16 ? MT_ELEMENT_BFLOAT16 : MT_ELEMENT_FLOAT32;
   motet_status status = mt_internvl_read(setup->config_path, error, &setup->config);
   if (status == MOTET_OK) status = open_planner(setup, error);
   if (status == MOTET_OK) status = mt_tokenizer_read(setup->tokenizer_path, error, &setup->tokenizer);
@@ -115,6 +117,13 @@ void mt_setup_close(mt_setup *setup) {
   mt_tokenizer_destroy(setup->tokenizer);
   mt_arena_destroy(setup->arena);
   *setup = (mt_setup){0};
+}
+
+motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transport, mt_network *network,
+                              motet_error *error) {
+  int64_t threads = setup->job->train.threads;
+  if (threads == 0) threads = transport->threads > 0 ? transport->threads : 1;
+  return mt_network_use(network, setup->element, (int32_t)threads, error);
 }
 
 motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena, motet_error *error,

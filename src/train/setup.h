@@ -5,7 +5,9 @@
 #ifndef MT_TRAIN_SETUP_H
 #define MT_TRAIN_SETUP_H
 
+#include "comm/transport.h"
 #include "data/dataset.h"
+#include "nn/network.h"
 #include "train/job.h"
 #include "train/planner.h"
 
@@ -17,6 +19,7 @@ typedef struct mt_setup {
   mt_dataset *train, *eval; /* eval: NULL if the job has none */
   mt_planner *planner;
   int32_t ranks, rows; /* P * D; microbatches of a step over all replicas */
+  mt_element element;  /* of activations and their gradients */
   mt_arena *arena;
 } mt_setup;
 
@@ -26,6 +29,11 @@ void mt_setup_close(mt_setup *setup);
 
 /** Derives every phase's schedule, so that what is wrong with a later one shows before the first step. */
 motet_status mt_setup_check_phases(const mt_job *job, motet_error *error);
+
+/** Makes the network compute as the job says: element and threads; those of the transport where it leaves them
+ * open. */
+motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transport, mt_network *network,
+                              motet_error *error);
 
 /** The rows of step @p step (from 0) as planning sees them; everything in @p arena. */
 motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena, motet_error *error,

@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include "tensor/threads.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -95,10 +93,9 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   mt_planner_held(setup->planner, trainer->transport->rank, held);
   mt_planner_trainable(setup->planner, trainable);
   motet_status status = mt_network_create(&setup->config, held, trainable, error, &trainer->network);
-  if (status == MOTET_OK && trainer->job->deterministic == MT_JOB_DETERMINISTIC_EXACT) {
-    mt_threads_set(1); /* with more, products cut their sums by the number of threads */
+  if (status == MOTET_OK) status = mt_setup_network(setup, trainer->transport, trainer->network, error);
+  if (status == MOTET_OK && trainer->job->deterministic == MT_JOB_DETERMINISTIC_EXACT)
     status = mt_network_sum_exactly(trainer->network, setup->rows, error);
-  }
   if (status != MOTET_OK) return status;
   mt_board *board = trainer->options->board;
   mt_interpreter_options options = {

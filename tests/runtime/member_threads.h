@@ -6,7 +6,6 @@
 #define MT_TESTS_MEMBER_THREADS_H
 
 #include "nn/context.h"
-#include "tensor/threads.h"
 
 #include "base/error.h"
 
@@ -120,7 +119,6 @@ static inline motet_status member_wait(void *state, void *transfer, motet_error 
 
 static inline void *member_main(void *context) {
   member *self = context;
-  mt_threads_set(1);
   self->status = self->work(self);
   if (self->status != MOTET_OK) {
     pthread_mutex_lock(&self->world->lock);

@@ -187,13 +187,17 @@ static motet_status attend_as_member(member *self) {
   bounds_of(job->row, begin);
   for (int32_t i = 0; i < MEMBERS_MAX; i++) ranks[i] = i;
   mt_context *context;
+  mt_team *team = NULL;
   motet_status status = mt_context_zigzag(arena, job->ulysses, job->rings, self->rank, ranks, job->row->segments,
                                           begin, &self->error, &context);
   if (status != MOTET_OK) goto done;
   context->exchange = &self->exchange;
   context->counts = &self->counts;
+  status = mt_team_create(1, &self->error, &team);
+  if (status != MOTET_OK) goto done;
+  const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), team};
   const mt_context_attention attention = {.context = context,
-                                          .backend = mt_tensor_backend_cpu(),
+                                          .device = &device,
                                           .heads = job->heads,
                                           .kv_heads = job->kv_heads,
                                           .head_dim = job->head_dim,
@@ -218,13 +222,16 @@ static motet_status attend_as_member(member *self) {
   copy_rows(tokens, count, width, job->gradient, gradient, true);
   job->counts[self->rank] = self->counts;
 done:
+  mt_team_destroy(team);
   mt_arena_destroy(arena);
   return status;
 }
 
 /* The whole row by the plain kernel. */
 static void attend_alone(const attention_job *job, int32_t total, float *output, float *gradient) {
-  const mt_tensor_backend *backend = mt_tensor_backend_cpu();
+  mt_team *team;
+  must(mt_team_create(1, &failure, &team));
+  const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), team};
   const int64_t width = qkv_width(job), wide = (int64_t)job->heads * job->head_dim;
   const int64_t narrow = (int64_t)job->kv_heads * job->head_dim;
   int32_t begin[SEGMENTS_MAX + 1];
@@ -242,9 +249,8 @@ static void attend_alone(const attention_job *job, int32_t total, float *output,
                                   .segment_begin = begin,
                                   .causal = job->causal,
                                   .scale = 1.0F / sqrtf((float)job->head_dim)};
-  float *scratch = malloc(backend->attention_scratch(job->head_dim, total) * sizeof *scratch);
   float *log_sum = malloc((size_t)(total * job->heads) * sizeof *log_sum);
-  backend->attention_forward(&attention, scratch, output, wide, log_sum);
+  must(mt_parallel_attention_forward(&device, &attention, output, wide, log_sum, &failure));
   const mt_attention_gradients gradients = {.output = output,
                                             .output_gradient = job->output_gradient,
                                             .output_stride = wide,
@@ -256,8 +262,9 @@ static void attend_alone(const attention_job *job, int32_t total, float *output,
                                             .query_stride = width,
                                             .key_stride = width,
                                             .value_stride = width};
-  backend->attention_backward(&attention, &gradients, scratch);
-  free(scratch), free(log_sum);
+  must(mt_parallel_attention_backward(&device, &attention, &gradients, &failure));
+  mt_team_destroy(team);
+  free(log_sum);
 }
 
 static double largest_difference(const float *a, const float *b, int64_t count, double *largest) {

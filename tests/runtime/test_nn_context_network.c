@@ -242,7 +242,6 @@ static void test_wrong_shares_are_refused(void **state) {
 }
 
 int main(void) {
-  mt_threads_set(1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rings_of_every_degree),
       cmocka_unit_test(test_heads_and_rings),

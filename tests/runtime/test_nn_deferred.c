@@ -34,7 +34,8 @@ static void run(mt_network *network, const mt_internvl *config, const bool *trai
   if (status == MOTET_OK && !halves)
     status = mt_network_backward(network, 0, NN_CASE_LAYERS, first_trainable, batch, saved, NULL, NULL, &error);
   if (status == MOTET_OK && halves) {
-    size_t bytes = (size_t)mt_network_deferred_bytes(config, trainable, 0, NN_CASE_LAYERS, first_trainable, batch);
+    size_t bytes = (size_t)mt_network_deferred_bytes(config, MT_ELEMENT_FLOAT32, trainable, 0, NN_CASE_LAYERS,
+                                                     first_trainable, batch);
     unsigned char *memory = aligned_alloc(64, (bytes + GUARD + 63) / 64 * 64);
     memset(memory, MARK, bytes + GUARD);
     status = mt_network_backward_inputs(network, 0, NN_CASE_LAYERS, first_trainable, batch, saved, NULL, NULL,

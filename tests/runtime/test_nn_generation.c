@@ -2,7 +2,6 @@
  * tools/make_generate_fixtures.py) and against running the whole sequence again for each token. */
 #include "nn/generation.h"
 #include "tensor/safetensors.h"
-#include "tensor/threads.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -152,7 +151,6 @@ static void test_pieces_make_the_whole(void **state) {
 }
 
 int main(void) {
-  mt_threads_set(1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tokens_of_transformers),
       cmocka_unit_test(test_tokens_of_transformers_beyond_the_trained_length),

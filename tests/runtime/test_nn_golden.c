@@ -2,7 +2,6 @@
  * tools/make_internvl_fixtures.py. Tolerance: 1e-4 of a tensor's norm; the reference's sums are in float64. */
 #include "nn/network.h"
 #include "tensor/safetensors.h"
-#include "tensor/threads.h"
 #include "train/weights.h"
 
 #include <math.h>
@@ -253,6 +252,54 @@ static void run_whole(const char *name) {
   close_case(&f);
 }
 
+/*
+ * bfloat16 against the exact values, beside transformers with bfloat16 weights and activations: nothing may be more
+ * than half as far off again as there, where the weights are rounded too. Rounding differs in place and luck, and
+ * tensors of few elements have more of that: 0.004 (2^-8), a stored element's own rounding, is let pass.
+ */
+static void run_bfloat16(const char *name) {
+  fixture f = open_case(name, true);
+  char path[300];
+  snprintf(path, sizeof path, "%s/internvl/%s/bfloat16.safetensors", MOTET_TEST_DATA, name);
+  mt_safetensors *peer;
+  must(mt_safetensors_open(path, &failure, &peer));
+  must(mt_network_use(f.network, MT_ELEMENT_BFLOAT16, 2, &failure));
+  mt_saved *saved;
+  double loss = 0, own = 0, other = 0;
+  forward(&f, 0, f.layers, NULL, &saved, &loss);
+  must(mt_network_backward(f.network, 0, f.layers, 0, &f.batch, saved, NULL, NULL, &failure));
+  const double wanted = (double)*floats_of(&f, "loss");
+  float peer_loss;
+  must(mt_safetensor_floats(mt_safetensors_find(peer, "loss"), 0, 1, &failure, &peer_loss));
+  assert_true(fabs(loss - wanted) < 1.5 * fabs((double)peer_loss - wanted) + 0.004 * wanted);
+  int32_t compared = 0;
+  for (int32_t i = 0; i < mt_network_parameter_count(f.network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(f.network, i);
+    char entry[128];
+    snprintf(entry, sizeof entry, "gradient.%s", parameter->name);
+    const mt_safetensor *tensor = mt_safetensors_find(peer, entry);
+    if (tensor == NULL) continue;
+    float peer_distance;
+    must(mt_safetensor_floats(tensor, 0, 1, &failure, &peer_distance));
+    const double off = distance(parameter->gradient, floats_of(&f, entry), parameter->count);
+    if (!(off < 1.5 * (double)peer_distance + 0.004))
+      fail_msg("%s in bfloat16 is off by %g of its norm, transformers by %g", entry, off, (double)peer_distance);
+    own += off, other += (double)peer_distance;
+    compared++;
+  }
+  assert_true(compared > 20);
+  if (!(own < other)) fail_msg("gradients are off by %g on average, transformers' by %g", own, other);
+  mt_safetensors_close(peer);
+  close_case(&f);
+}
+
+static void test_bfloat16(void **state) {
+  (void)state;
+  run_bfloat16("grouped");
+  run_bfloat16("tied");
+  run_bfloat16("text");
+}
+
 static void test_grouped_queries_and_several_tiles(void **state) {
   (void)state;
   run_in_parts("grouped");
@@ -384,8 +431,8 @@ static void test_frozen_layers_pass_gradients(void **state) {
 }
 
 int main(void) {
-  mt_threads_set(1); /* these products are too small for two */
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bfloat16),
       cmocka_unit_test(test_grouped_queries_and_several_tiles),
       cmocka_unit_test(test_original_form_is_the_same_model),
       cmocka_unit_test(test_tied_embeddings_rms_norm_and_stretched_positions),

@@ -6,8 +6,6 @@
  */
 #include "nn_case.h"
 
-#include "tensor/threads.h"
-
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -141,7 +139,6 @@ static void test_decoder_block(void **state) { (void)state, both(5); }
 static void test_head(void **state) { (void)state, both(7); }
 
 int main(void) {
-  mt_threads_set(1); /* these products are too small for two */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_vision_embedding), cmocka_unit_test(test_vision_block),
       cmocka_unit_test(test_projector),        cmocka_unit_test(test_token_embedding),

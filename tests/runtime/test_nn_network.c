@@ -1,8 +1,6 @@
 /* What a network holds, what it keeps, how it starts, and what it refuses. */
 #include "nn_case.h"
 
-#include "tensor/threads.h"
-
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -103,8 +101,8 @@ static void test_saved_bytes_are_exact(void **state) {
   const int64_t arrays[] = {90 * 40, 90 * (40 + 2 * 20), 90 * 40, 90 * 4, 90 * 40, 90 * 88};
   int64_t bytes = 64;
   for (int i = 0; i < 6; i++) bytes += (arrays[i] * 4 + 63) / 64 * 64;
-  assert_int_equal(mt_network_saved_bytes(&config, NULL, 5, 6, 5, &batch), bytes);
-  assert_int_equal(mt_network_saved_bytes(&config, NULL, 5, 6, -1, &batch), 0);
+  assert_int_equal(mt_network_saved_bytes(&config, MT_ELEMENT_FLOAT32, NULL, 5, 6, 5, &batch), bytes);
+  assert_int_equal(mt_network_saved_bytes(&config, MT_ELEMENT_FLOAT32, NULL, 5, 6, -1, &batch), 0);
   /* A fresh arena holds its first small block for the header and one block of exactly the activations. */
   mt_network *network = make(&config, 0, NN_CASE_LAYERS, true);
   nn_case_weights(network);
@@ -116,7 +114,8 @@ static void test_saved_bytes_are_exact(void **state) {
     double loss = 0;
     must(mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, true, first, arena, &failure, &saved,
                             &loss));
-    const int64_t forecast = mt_network_saved_bytes(&config, NULL, 0, NN_CASE_LAYERS, first, &batch);
+    const int64_t forecast =
+        mt_network_saved_bytes(&config, MT_ELEMENT_FLOAT32, NULL, 0, NN_CASE_LAYERS, first, &batch);
     const int64_t header = 128; /* three numbers and a pointer a layer */
     if (forecast > 1 << 16) assert_int_equal(mt_arena_bytes(arena) - empty, forecast - header);
     mt_arena_destroy(arena);
@@ -190,7 +189,8 @@ static void test_text_steps_over_the_image_modules(void **state) {
   must(
       mt_network_forward(network, 0, NN_CASE_LAYERS, &batch, NULL, NULL, true, 0, arena, &failure, &saved, &whole));
   must(mt_network_backward(network, 0, NN_CASE_LAYERS, 0, &batch, saved, NULL, NULL, &failure));
-  assert_int_equal(mt_network_saved_bytes(&config, NULL, 0, 4, 0, &batch), 64 + 64); /* no activation */
+  assert_int_equal(mt_network_saved_bytes(&config, MT_ELEMENT_FLOAT32, NULL, 0, 4, 0, &batch),
+                   64 + 64); /* no activation */
   must(mt_network_forward(network, 4, NN_CASE_LAYERS, &batch, NULL, NULL, false, -1, NULL, &failure, NULL, &text));
   assert_true(whole == text);
   for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
@@ -359,7 +359,6 @@ static void test_head_in_chunks(void **state) {
 }
 
 int main(void) {
-  mt_threads_set(1); /* these products are too small for two */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_start_does_not_depend_on_what_is_held),
       cmocka_unit_test(test_start_is_the_published_one),

@@ -88,24 +88,30 @@ static void multiply(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_
 }
 
 /* target (padded_rows, width) = scale * source (rows, columns), zero outside. */
-static void pack(const float *source, int64_t stride, int64_t rows, int64_t columns, float scale, float *target,
+static void pack(const element *source, int64_t stride, int64_t rows, int64_t columns, float scale, float *target,
                  int64_t padded_rows, int64_t width) {
   for (int64_t r = 0; r < padded_rows; r++) {
     float *to = target + r * width;
     int64_t filled = r < rows ? columns : 0;
-    for (int64_t c = 0; c < filled; c++) to[c] = source[r * stride + c] * scale;
-    memset(to + filled, 0, (size_t)(width - filled) * sizeof *to);
+    for (int64_t c = 0; c < filled; c += LANES) /* the width is whole vectors */
+      store(to + c, load_elements(source + r * stride + c, filled - c) * splat(scale));
+    const int64_t whole = round_up(filled, LANES);
+    memset(to + whole, 0, (size_t)(width - whole) * sizeof *to);
   }
 }
 
 /* Blocks of KEY_BLOCK rows, each transposed: target (blocks, width, KEY_BLOCK), zero outside. */
-static void pack_transposed(const float *source, int64_t stride, int64_t rows, int64_t columns, float *target,
+static void pack_transposed(const element *source, int64_t stride, int64_t rows, int64_t columns, float *target,
                             int64_t width) {
   for (int64_t begin = 0; begin < rows; begin += KEY_BLOCK, target += width * KEY_BLOCK) {
     int64_t count = rows - begin < KEY_BLOCK ? rows - begin : KEY_BLOCK;
     memset(target, 0, (size_t)(width * KEY_BLOCK) * sizeof *target);
     for (int64_t r = 0; r < count; r++)
-      for (int64_t c = 0; c < columns; c++) target[c * KEY_BLOCK + r] = source[(begin + r) * stride + c];
+      for (int64_t c = 0; c < columns; c += LANES) {
+        float lanes[LANES];
+        store(lanes, load_elements(source + (begin + r) * stride + c, columns - c));
+        for (int64_t i = 0; i < LANES && c + i < columns; i++) target[(c + i) * KEY_BLOCK + r] = lanes[i];
+      }
   }
 }
 
@@ -164,7 +170,7 @@ static void online_softmax(const mt_attention *attention, const span *segment, i
       continue;
     }
     for (int32_t j = count / LANES * LANES; count < KEY_BLOCK && j < KEY_BLOCK; j += LANES)
-      store(row + j, select(lanes_below(count - j), load(row + j), splat(-INFINITY)));
+      store(row + j, choose(lanes_below(count - j), load(row + j), splat(-INFINITY)));
     vec top = load(row);
     for (int32_t j = LANES; j < KEY_BLOCK; j += LANES) top = larger(top, load(row + j));
     float highest = lane_maximum(top);
@@ -185,49 +191,48 @@ static void online_softmax(const mt_attention *attention, const span *segment, i
   }
 }
 
-void MT_KERNEL(attention_forward)(const mt_attention *attention, float *scratch, float *output,
-                                  int64_t output_stride, float *log_sum) {
+/* A row of an array of heads: its elements of the head that begins at `column`. */
+static const element *head_of(const void *rows, int64_t stride, int64_t row, int64_t column) {
+  return (const element *)rows + row * stride + column;
+}
+
+void MT_KERNEL(attention_forward)(const mt_attention *attention, int32_t segment, int32_t kv_head, float *scratch,
+                                  void *output, int64_t output_stride, float *log_sum) {
   const int32_t dim = attention->head_dim, group = attention->heads / attention->kv_heads;
   const int64_t width = round_up(dim, ROUND), all_rows = attention->segment_begin[attention->segments];
+  const span this = span_of(attention, segment);
+  const int64_t kv_column = (int64_t)kv_head * dim, padded = round_up(this.keys, KEY_BLOCK);
   float *const queries = scratch, *const result = queries + QUERY_BLOCK * width;
   float *const scores = result + QUERY_BLOCK * width, *const maximum = scores + QUERY_BLOCK * KEY_BLOCK;
-  float *const sum = maximum + QUERY_BLOCK, *const keys = sum + QUERY_BLOCK;
-  for (int32_t segment = 0; segment < attention->segments; segment++) {
-    const span this = span_of(attention, segment);
-    const int64_t first = this.query, padded = round_up(this.keys, KEY_BLOCK);
-    float *const values = keys + padded * width;
-    for (int32_t head = 0; head < attention->heads; head++) {
-      if (head % group == 0) {
-        int64_t column = (int64_t)(head / group) * dim;
-        pack_transposed(attention->key + this.key * attention->key_stride + column, attention->key_stride,
-                        this.keys, dim, keys, width);
-        pack(attention->value + this.key * attention->value_stride + column, attention->value_stride, this.keys,
-             dim, 1.0F, values, padded, width);
+  float *const sum = maximum + QUERY_BLOCK, *const keys = sum + QUERY_BLOCK, *const values = keys + padded * width;
+  pack_transposed(head_of(attention->key, attention->key_stride, this.key, kv_column), attention->key_stride,
+                  this.keys, dim, keys, width);
+  pack(head_of(attention->value, attention->value_stride, this.key, kv_column), attention->value_stride, this.keys,
+       dim, 1.0F, values, padded, width);
+  for (int32_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+    for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
+      const int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
+      const int64_t row = this.query + begin, column = (int64_t)head * dim;
+      pack(head_of(attention->query, attention->query_stride, row, column), attention->query_stride, rows, dim,
+           attention->scale, queries, QUERY_BLOCK, width);
+      memset(result, 0, (size_t)(QUERY_BLOCK * width) * sizeof *result);
+      for (int32_t r = 0; r < QUERY_BLOCK; r++) maximum[r] = -INFINITY, sum[r] = 0;
+      const int32_t end = limit_of(attention, &this, begin + rows - 1);
+      for (int32_t key = 0; key < end; key += KEY_BLOCK) {
+        multiply(QUERY_BLOCK, KEY_BLOCK, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores, KEY_BLOCK,
+                 false);
+        online_softmax(attention, &this, begin, rows, key, scores, maximum, sum, result, width);
+        multiply(QUERY_BLOCK, width, KEY_BLOCK, scores, KEY_BLOCK, 1, values + key * width, width, result, width,
+                 true);
       }
-      for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
-        int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
-        int64_t column = (int64_t)head * dim;
-        pack(attention->query + (first + begin) * attention->query_stride + column, attention->query_stride, rows,
-             dim, attention->scale, queries, QUERY_BLOCK, width);
-        memset(result, 0, (size_t)(QUERY_BLOCK * width) * sizeof *result);
-        for (int32_t r = 0; r < QUERY_BLOCK; r++) maximum[r] = -INFINITY, sum[r] = 0;
-        int32_t end = limit_of(attention, &this, begin + rows - 1);
-        for (int32_t key = 0; key < end; key += KEY_BLOCK) {
-          multiply(QUERY_BLOCK, KEY_BLOCK, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores,
-                   KEY_BLOCK, false);
-          online_softmax(attention, &this, begin, rows, key, scores, maximum, sum, result, width);
-          multiply(QUERY_BLOCK, width, KEY_BLOCK, scores, KEY_BLOCK, 1, values + key * width, width, result, width,
-                   true);
-        }
-        for (int32_t r = 0; r < rows; r++) {
-          float *to = output + (first + begin + r) * output_stride + column;
-          const float inverse = sum[r] > 0 || isnan(sum[r]) ? 1.0F / sum[r] : 0.0F;
-          for (int32_t c = 0; c < dim; c++) to[c] = result[r * width + c] * inverse;
-          log_sum[head * all_rows + first + begin + r] = maximum[r] + logf(sum[r]);
-        }
+      for (int32_t r = 0; r < rows; r++) {
+        element *to = (element *)output + (row + r) * output_stride + column;
+        const vec inverse = splat(sum[r] > 0 || isnan(sum[r]) ? 1.0F / sum[r] : 0.0F);
+        for (int32_t c = 0; c < dim; c += LANES)
+          store_elements(to + c, dim - c, load(result + r * width + c) * inverse);
+        log_sum[head * all_rows + row + r] = maximum[r] + logf(sum[r]);
       }
     }
-  }
 }
 
 /* Where the pieces of backward's scratch lie; the first four cover the segment, the others one block of queries. */
@@ -265,7 +270,7 @@ static void softmax_backward(const mt_attention *attention, const pieces *p, con
     const vec log_sum = splat(p->log_sum[r]), dots = splat(p->dots[r]);
     for (int32_t j = 0; j < KEY_BLOCK; j += LANES) {
       vec x = exponential(load(row + j) * scale - log_sum);
-      if (count - j < LANES) x = select(lanes_below(count - j), x, splat(0.0F));
+      if (count - j < LANES) x = choose(lanes_below(count - j), x, splat(0.0F));
       store(row + j, x);
       store(gradient + j, x * (load(gradient + j) - dots) * scale);
     }
@@ -293,77 +298,73 @@ static void backward_block(const mt_attention *attention, const pieces *p, const
   }
 }
 
-/* The rows of one head back from their padded place. */
-static void unpack(const float *source, int64_t width, int64_t rows, int64_t columns, float *target, int64_t stride,
-                   bool accumulate) {
-  for (int64_t r = 0; r < rows; r++, target += stride, source += width)
-    if (accumulate)
-      for (int64_t c = 0; c < columns; c++) target[c] += source[c];
-    else
-      memcpy(target, source, (size_t)columns * sizeof(float));
+/* The rows of one head back from their padded place, from `row` on. */
+static void unpack(const float *source, int64_t width, int64_t rows, int64_t columns, void *target, int64_t stride,
+                   int64_t row, int64_t column, bool accumulate) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < columns; c += LANES) {
+      element *to = (element *)target + (row + r) * stride + column + c;
+      vec x = load(source + r * width + c);
+      if (accumulate) x += load_elements(to, columns - c);
+      store_elements(to, columns - c, x);
+    }
 }
 
 void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
-                                   float *scratch) {
+                                   int32_t segment, int32_t kv_head, float *scratch) {
   const int32_t dim = attention->head_dim, group = attention->heads / attention->kv_heads;
   const int64_t width = round_up(dim, ROUND), all_rows = attention->segment_begin[attention->segments];
-  for (int32_t segment = 0; segment < attention->segments; segment++) {
-    const span this = span_of(attention, segment);
-    const int64_t padded = round_up(this.keys, KEY_BLOCK);
-    const pieces p = divide(scratch, padded, width);
-    for (int32_t head = 0; head < attention->heads; head++) {
-      const int64_t column = (int64_t)head * dim, kv_column = (int64_t)(head / group) * dim;
-      if (head % group == 0) {
-        const float *key = attention->key + this.key * attention->key_stride + kv_column;
-        const float *value = attention->value + this.key * attention->value_stride + kv_column;
-        pack(key, attention->key_stride, this.keys, dim, 1.0F, p.keys, padded, width);
-        pack_transposed(key, attention->key_stride, this.keys, dim, p.keys_transposed, width);
-        pack_transposed(value, attention->value_stride, this.keys, dim, p.values_transposed, width);
-        memset(p.key_gradient, 0, (size_t)(padded * width) * sizeof(float));
-        memset(p.value_gradient, 0, (size_t)(padded * width) * sizeof(float));
+  const span this = span_of(attention, segment);
+  const int64_t kv_column = (int64_t)kv_head * dim, padded = round_up(this.keys, KEY_BLOCK);
+  const pieces p = divide(scratch, padded, width);
+  const element *key = head_of(attention->key, attention->key_stride, this.key, kv_column);
+  const element *value = head_of(attention->value, attention->value_stride, this.key, kv_column);
+  pack(key, attention->key_stride, this.keys, dim, 1.0F, p.keys, padded, width);
+  pack_transposed(key, attention->key_stride, this.keys, dim, p.keys_transposed, width);
+  pack_transposed(value, attention->value_stride, this.keys, dim, p.values_transposed, width);
+  memset(p.key_gradient, 0, (size_t)(padded * width) * sizeof(float));
+  memset(p.value_gradient, 0, (size_t)(padded * width) * sizeof(float));
+  for (int32_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+    for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
+      const int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
+      const int64_t row = this.query + begin, column = (int64_t)head * dim;
+      pack(head_of(attention->query, attention->query_stride, row, column), attention->query_stride, rows, dim,
+           1.0F, p.queries, QUERY_BLOCK, width);
+      pack(head_of(gradients->output_gradient, gradients->output_gradient_stride, row, column),
+           gradients->output_gradient_stride, rows, dim, 1.0F, p.output_gradient, QUERY_BLOCK, width);
+      for (int32_t r = 0; r < rows; r++) {
+        const element *o = head_of(gradients->output, gradients->output_stride, row + r, column);
+        vec dot = splat(0.0F);
+        for (int64_t c = 0; c < dim; c += LANES)
+          dot += load_elements(o + c, dim - c) * load(p.output_gradient + r * width + c);
+        p.dots[r] = lane_sum(dot);
+        p.log_sum[r] = gradients->log_sum[head * all_rows + row + r];
       }
-      for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
-        const int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
-        const int64_t row = this.query + begin;
-        pack(attention->query + row * attention->query_stride + column, attention->query_stride, rows, dim, 1.0F,
-             p.queries, QUERY_BLOCK, width);
-        pack(gradients->output_gradient + row * gradients->output_gradient_stride + column,
-             gradients->output_gradient_stride, rows, dim, 1.0F, p.output_gradient, QUERY_BLOCK, width);
-        for (int32_t r = 0; r < rows; r++) {
-          const float *o = gradients->output + (row + r) * gradients->output_stride + column;
-          vec dot = splat(0.0F);
-          for (int64_t c = 0; c < dim; c += LANES)
-            dot += load_some(o + c, dim - c, 0.0F) * load(p.output_gradient + r * width + c);
-          p.dots[r] = lane_sum(dot);
-          p.log_sum[r] = gradients->log_sum[head * all_rows + row + r];
-        }
-        backward_block(attention, &p, &this, begin, rows);
-        unpack(p.query_gradient, width, rows, dim, gradients->query + row * gradients->query_stride + column,
-               gradients->query_stride, gradients->accumulate);
-      }
-      if (head % group != group - 1) continue;
-      unpack(p.key_gradient, width, this.keys, dim, gradients->key + this.key * gradients->key_stride + kv_column,
-             gradients->key_stride, gradients->accumulate);
-      unpack(p.value_gradient, width, this.keys, dim,
-             gradients->value + this.key * gradients->value_stride + kv_column, gradients->value_stride,
+      backward_block(attention, &p, &this, begin, rows);
+      unpack(p.query_gradient, width, rows, dim, gradients->query, gradients->query_stride, row, column,
              gradients->accumulate);
     }
-  }
+  unpack(p.key_gradient, width, this.keys, dim, gradients->key, gradients->key_stride, this.key, kv_column,
+         gradients->accumulate);
+  unpack(p.value_gradient, width, this.keys, dim, gradients->value, gradients->value_stride, this.key, kv_column,
+         gradients->accumulate);
 }
 
-void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part,
-                                int64_t part_stride, const float *part_log_sum, float *output,
-                                int64_t output_stride, float *log_sum) {
+void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const void *part,
+                                int64_t part_stride, const float *part_log_sum, void *output, int64_t output_stride,
+                                float *log_sum) {
   for (int64_t r = 0; r < rows; r++)
     for (int32_t head = 0; head < heads; head++) {
       const float own = log_sum[head * rows + r], other = part_log_sum[head * rows + r];
       if (other == -INFINITY) continue;
       const float top = own > other ? own : other;
       const float own_share = expf(own - top), other_share = expf(other - top), sum = own_share + other_share;
-      const float keep = own_share / sum, take = other_share / sum;
-      float *to = output + r * output_stride + (int64_t)head * head_dim;
-      const float *from = part + r * part_stride + (int64_t)head * head_dim;
-      for (int32_t c = 0; c < head_dim; c++) to[c] = to[c] * keep + from[c] * take;
+      const vec keep = splat(own_share / sum), take = splat(other_share / sum);
+      element *to = (element *)output + r * output_stride + (int64_t)head * head_dim;
+      const element *from = head_of(part, part_stride, r, (int64_t)head * head_dim);
+      for (int32_t c = 0; c < head_dim; c += LANES)
+        store_elements(to + c, head_dim - c,
+                       load_elements(to + c, head_dim - c) * keep + load_elements(from + c, head_dim - c) * take);
       log_sum[head * rows + r] = top + logf(sum);
     }
 }

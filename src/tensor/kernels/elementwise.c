@@ -3,19 +3,19 @@
 
 #include <math.h>
 
-void MT_KERNEL(rotary)(float *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
+void MT_KERNEL(rotary)(void *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
                        const float *cosines, const float *sines, bool inverse) {
   const int32_t half = head_dim / 2;
   const vec sign = splat(inverse ? -1.0F : 1.0F);
   for (int32_t r = begin; r < end; r++) {
     const float *cosine = cosines + (int64_t)(r - begin) * half, *sine = sines + (int64_t)(r - begin) * half;
     for (int32_t head = 0; head < heads; head++) {
-      float *low = rows + r * stride + (int64_t)head * head_dim, *high = low + half;
+      element *low = (element *)rows + r * stride + (int64_t)head * head_dim, *high = low + half;
       for (int32_t c = 0; c < half; c += LANES) {
-        const vec a = load_some(low + c, half - c, 0.0F), b = load_some(high + c, half - c, 0.0F);
+        const vec a = load_elements(low + c, half - c), b = load_elements(high + c, half - c);
         const vec cs = load_some(cosine + c, half - c, 0.0F), sn = load_some(sine + c, half - c, 0.0F) * sign;
-        store_some(low + c, half - c, a * cs - b * sn);
-        store_some(high + c, half - c, b * cs + a * sn);
+        store_elements(low + c, half - c, a * cs - b * sn);
+        store_elements(high + c, half - c, b * cs + a * sn);
       }
     }
   }
@@ -33,76 +33,94 @@ KERNEL_INLINE vec normal_distribution(vec x, vec *density) {
   p = p * t + splat(-0.284496736F);
   p = p * t + splat(0.254829592F);
   const vec tail = splat(0.5F) * p * t * *density;
-  return select(x > splat(0.0F), splat(1.0F) - tail, tail);
+  return choose(x > splat(0.0F), splat(1.0F) - tail, tail);
 }
 
-void MT_KERNEL(gelu_forward)(int64_t count, const float *input, float *output) {
+void MT_KERNEL(gelu_forward)(int64_t count, const void *input, void *output) {
   for (int64_t i = 0; i < count; i += LANES) {
-    vec x = load_some(input + i, count - i, 0.0F), density;
-    store_some(output + i, count - i, x * normal_distribution(x, &density));
+    const vec x = load_elements((const element *)input + i, count - i);
+    vec density;
+    store_elements((element *)output + i, count - i, x * normal_distribution(x, &density));
   }
 }
 
-void MT_KERNEL(gelu_backward)(int64_t count, const float *input, float *gradient) {
+void MT_KERNEL(gelu_backward)(int64_t count, const void *input, void *gradient, void *output) {
   for (int64_t i = 0; i < count; i += LANES) {
-    vec x = load_some(input + i, count - i, 0.0F), density;
+    const vec x = load_elements((const element *)input + i, count - i);
+    vec density;
     const vec distribution = normal_distribution(x, &density);
     const vec slope = distribution + x * density * splat(0.39894228F); /* Phi(x) + x phi(x) */
-    store_some(gradient + i, count - i, load_some(gradient + i, count - i, 0.0F) * slope);
+    element *g = (element *)gradient + i;
+    store_elements(g, count - i, load_elements(g, count - i) * slope);
+    if (output != NULL) store_elements((element *)output + i, count - i, x * distribution);
   }
 }
 
 KERNEL_INLINE vec sigmoid(vec x) { return splat(1.0F) / (splat(1.0F) + exponential(-x)); }
 
-void MT_KERNEL(swiglu_forward)(int64_t rows, int64_t columns, const float *gate_up, float *output) {
+void MT_KERNEL(swiglu_forward)(int64_t rows, int64_t columns, const void *gate_up, void *output) {
   for (int64_t r = 0; r < rows; r++) {
-    const float *gate = gate_up + r * 2 * columns, *up = gate + columns;
+    const element *gate = (const element *)gate_up + r * 2 * columns, *up = gate + columns;
     for (int64_t c = 0; c < columns; c += LANES) {
-      const vec g = load_some(gate + c, columns - c, 0.0F);
-      store_some(output + r * columns + c, columns - c, g * sigmoid(g) * load_some(up + c, columns - c, 0.0F));
+      const vec g = load_elements(gate + c, columns - c);
+      store_elements((element *)output + r * columns + c, columns - c,
+                     g * sigmoid(g) * load_elements(up + c, columns - c));
     }
   }
 }
 
-void MT_KERNEL(swiglu_backward)(int64_t rows, int64_t columns, const float *gate_up, const float *output_gradient,
-                                float *gate_up_gradient, float *output) {
+void MT_KERNEL(swiglu_backward)(int64_t rows, int64_t columns, const void *gate_up, const void *output_gradient,
+                                void *gate_up_gradient, void *output) {
   for (int64_t r = 0; r < rows; r++) {
-    const float *gate = gate_up + r * 2 * columns, *up = gate + columns;
-    float *gate_gradient = gate_up_gradient + r * 2 * columns, *up_gradient = gate_gradient + columns;
+    const element *gate = (const element *)gate_up + r * 2 * columns, *up = gate + columns;
+    element *gate_gradient = (element *)gate_up_gradient + r * 2 * columns, *up_gradient = gate_gradient + columns;
     for (int64_t c = 0; c < columns; c += LANES) {
       const int64_t left = columns - c;
-      const vec g = load_some(gate + c, left, 0.0F), u = load_some(up + c, left, 0.0F);
-      const vec d = load_some(output_gradient + r * columns + c, left, 0.0F), s = sigmoid(g), silu = g * s;
-      if (output != NULL) store_some(output + r * columns + c, left, silu * u);
-      store_some(up_gradient + c, left, d * silu);
-      store_some(gate_gradient + c, left, d * u * (s + silu * (splat(1.0F) - s)));
+      const vec g = load_elements(gate + c, left), u = load_elements(up + c, left);
+      const vec d = load_elements((const element *)output_gradient + r * columns + c, left), s = sigmoid(g),
+                silu = g * s;
+      if (output != NULL) store_elements((element *)output + r * columns + c, left, silu * u);
+      store_elements(up_gradient + c, left, d * silu);
+      store_elements(gate_gradient + c, left, d * u * (s + silu * (splat(1.0F) - s)));
     }
   }
 }
 
-void MT_KERNEL(add_rows)(int64_t rows, int64_t columns, float *data, int64_t stride, const float *vector) {
+void MT_KERNEL(add_column_sums)(int64_t rows, int64_t columns, const void *data, int64_t stride, float *sums) {
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < columns; c++) data[r * stride + c] += vector[c];
+    for (int64_t c = 0; c < columns; c += LANES) {
+      const vec x = load_elements((const element *)data + r * stride + c, columns - c);
+      store_some(sums + c, columns - c, load_some(sums + c, columns - c, 0.0F) + x);
+    }
 }
 
-void MT_KERNEL(add_column_sums)(int64_t rows, int64_t columns, const float *data, int64_t stride, float *sums) {
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < columns; c++) sums[c] += data[r * stride + c];
-}
-
-void MT_KERNEL(scale_columns)(int64_t rows, int64_t columns, const float *base, const float *scale,
-                              const float *data, float *output) {
+void MT_KERNEL(scale_columns)(int64_t rows, int64_t columns, const float *scale, const void *data, void *output) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < columns; c += LANES) {
       const int64_t left = columns - c, at = r * columns + c;
-      vec x = load_some(scale + c, left, 0.0F) * load_some(data + at, left, 0.0F);
-      if (base != NULL) x += load_some(base + at, left, 0.0F);
-      store_some(output + at, left, x);
+      const vec x = load_elements((const element *)data + at, left);
+      store_elements((element *)output + at, left, load_some(scale + c, left, 0.0F) * x);
     }
 }
 
-void MT_KERNEL(add)(int64_t count, const float *source, float *target) {
-  for (int64_t i = 0; i < count; i++) target[i] += source[i];
+void MT_KERNEL(add_floats)(int64_t count, const float *source, const void *base, void *output) {
+  for (int64_t i = 0; i < count; i += LANES) {
+    vec x = load_some(source + i, count - i, 0.0F);
+    if (base != NULL) x += load_elements((const element *)base + i, count - i);
+    store_elements((element *)output + i, count - i, x);
+  }
+}
+
+void MT_KERNEL(add_to_floats)(int64_t count, const void *source, float *sums) {
+  for (int64_t i = 0; i < count; i += LANES) {
+    const vec x = load_elements((const element *)source + i, count - i);
+    store_some(sums + i, count - i, load_some(sums + i, count - i, 0.0F) + x);
+  }
+}
+
+void MT_KERNEL(to_floats)(int64_t count, const void *source, float *floats) {
+  for (int64_t i = 0; i < count; i += LANES)
+    store_some(floats + i, count - i, load_elements((const element *)source + i, count - i));
 }
 
 void MT_KERNEL(scaled_linear_gradients)(int64_t rows, int64_t columns, const float *product, const float *sums,

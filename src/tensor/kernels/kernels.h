@@ -1,15 +1,17 @@
 /** @file
- * The files of this folder are compiled once for each instruction set: MT_KERNEL(name) gives every function and
- * the table a name of its own, MT_VECTOR_BYTES the width of the vectors.
+ * The files of this folder are compiled once for each instruction set and element: MT_KERNEL(name) gives every
+ * function and the table a name of its own, MT_VECTOR_BYTES the width of the vectors, MT_BFLOAT16 the element and
+ * MT_PAIRS products of its pairs.
  */
 #ifndef MT_TENSOR_KERNELS_KERNELS_H
 #define MT_TENSOR_KERNELS_KERNELS_H
 
 #include "tensor/backend.h"
 
-extern const mt_tensor_backend mt_tensor_backend_generic;
-extern const mt_tensor_backend mt_tensor_backend_avx2;
-extern const mt_tensor_backend mt_tensor_backend_avx512;
+extern const mt_tensor_backend mt_tensor_backend_generic, mt_tensor_backend_generic_bfloat16;
+extern const mt_tensor_backend mt_tensor_backend_avx2, mt_tensor_backend_avx2_bfloat16;
+extern const mt_tensor_backend mt_tensor_backend_avx512, mt_tensor_backend_avx512_bfloat16;
+extern const mt_tensor_backend mt_tensor_backend_avx512_pairs;
 
 #ifdef MT_KERNEL_SET
 
@@ -21,29 +23,44 @@ extern const mt_tensor_backend mt_tensor_backend_avx512;
 #define MT_KERNEL_TEXT_(set) #set
 #define MT_KERNEL_TEXT(set) MT_KERNEL_TEXT_(set)
 
+/* Rows and columns of a product's register tile: with two vectors of columns each it fills most of the registers.
+ */
+#if MT_VECTOR_BYTES == 64
+#define MT_TILE_ROWS 12
+#else
+#define MT_TILE_ROWS 6
+#endif
+#define MT_TILE_COLUMNS (2 * MT_VECTOR_BYTES / 4)
+
+int64_t MT_KERNEL(product_left_panel)(int64_t k);
+int64_t MT_KERNEL(product_right_panel)(int64_t k);
+void MT_KERNEL(product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, float *packed);
+void MT_KERNEL(product_pack_right)(const mt_matmul *product, int64_t column, int64_t columns, float *packed);
+void MT_KERNEL(product_block)(const mt_matmul *product, const float *left, const float *right, int64_t row,
+                              int64_t rows, int64_t column, int64_t columns, float *sums);
 size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest);
-void MT_KERNEL(attention_forward)(const mt_attention *attention, float *scratch, float *output,
-                                  int64_t output_stride, float *log_sum);
+void MT_KERNEL(attention_forward)(const mt_attention *attention, int32_t segment, int32_t kv_head, float *scratch,
+                                  void *output, int64_t output_stride, float *log_sum);
 void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_attention_gradients *gradients,
-                                   float *scratch);
-void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const float *part,
-                                int64_t part_stride, const float *part_log_sum, float *output,
-                                int64_t output_stride, float *log_sum);
-void MT_KERNEL(norm_forward)(const mt_norm *norm, float *output);
-void MT_KERNEL(norm_backward)(const mt_norm *norm, const float *output_gradient, const float *residual,
-                              float *input_gradient, float *weight_gradient, float *bias_gradient);
-void MT_KERNEL(rotary)(float *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
+                                   int32_t segment, int32_t kv_head, float *scratch);
+void MT_KERNEL(attention_merge)(int64_t rows, int32_t heads, int32_t head_dim, const void *part,
+                                int64_t part_stride, const float *part_log_sum, void *output, int64_t output_stride,
+                                float *log_sum);
+void MT_KERNEL(norm_forward)(const mt_norm *norm, void *output);
+void MT_KERNEL(norm_backward)(const mt_norm *norm, const void *output_gradient, const void *residual,
+                              void *input_gradient, float *weight_gradient, float *bias_gradient);
+void MT_KERNEL(rotary)(void *rows, int64_t stride, int32_t heads, int32_t head_dim, int32_t begin, int32_t end,
                        const float *cosines, const float *sines, bool inverse);
-void MT_KERNEL(gelu_forward)(int64_t count, const float *input, float *output);
-void MT_KERNEL(gelu_backward)(int64_t count, const float *input, float *gradient);
-void MT_KERNEL(swiglu_forward)(int64_t rows, int64_t columns, const float *gate_up, float *output);
-void MT_KERNEL(swiglu_backward)(int64_t rows, int64_t columns, const float *gate_up, const float *output_gradient,
-                                float *gate_up_gradient, float *output);
-void MT_KERNEL(add_rows)(int64_t rows, int64_t columns, float *data, int64_t stride, const float *vector);
-void MT_KERNEL(add_column_sums)(int64_t rows, int64_t columns, const float *data, int64_t stride, float *sums);
-void MT_KERNEL(scale_columns)(int64_t rows, int64_t columns, const float *base, const float *scale,
-                              const float *data, float *output);
-void MT_KERNEL(add)(int64_t count, const float *source, float *target);
+void MT_KERNEL(gelu_forward)(int64_t count, const void *input, void *output);
+void MT_KERNEL(gelu_backward)(int64_t count, const void *input, void *gradient, void *output);
+void MT_KERNEL(swiglu_forward)(int64_t rows, int64_t columns, const void *gate_up, void *output);
+void MT_KERNEL(swiglu_backward)(int64_t rows, int64_t columns, const void *gate_up, const void *output_gradient,
+                                void *gate_up_gradient, void *output);
+void MT_KERNEL(add_column_sums)(int64_t rows, int64_t columns, const void *data, int64_t stride, float *sums);
+void MT_KERNEL(scale_columns)(int64_t rows, int64_t columns, const float *scale, const void *data, void *output);
+void MT_KERNEL(add_floats)(int64_t count, const float *source, const void *base, void *output);
+void MT_KERNEL(add_to_floats)(int64_t count, const void *source, float *sums);
+void MT_KERNEL(to_floats)(int64_t count, const void *source, float *floats);
 void MT_KERNEL(scaled_linear_gradients)(int64_t rows, int64_t columns, const float *product, const float *sums,
                                         const float *weight, const float *bias, const float *scale,
                                         float *weight_gradient, float *bias_gradient, float *scale_gradient);

@@ -1,10 +1,20 @@
 #include "tensor/kernels/kernels.h"
-
-#include "tensor/matmul.h"
+#include "tensor/kernels/vector.h"
 
 const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
     .name = MT_KERNEL_TEXT(MT_KERNEL_SET),
-    .matmul = mt_matmul_run,
+#ifdef MT_BFLOAT16
+    .element = MT_ELEMENT_BFLOAT16,
+#else
+    .element = MT_ELEMENT_FLOAT32,
+#endif
+    .product_tile_rows = MT_TILE_ROWS,
+    .product_tile_columns = MT_TILE_COLUMNS,
+    .product_left_panel = MT_KERNEL(product_left_panel),
+    .product_right_panel = MT_KERNEL(product_right_panel),
+    .product_pack_left = MT_KERNEL(product_pack_left),
+    .product_pack_right = MT_KERNEL(product_pack_right),
+    .product_block = MT_KERNEL(product_block),
     .attention_scratch = MT_KERNEL(attention_scratch),
     .attention_forward = MT_KERNEL(attention_forward),
     .attention_backward = MT_KERNEL(attention_backward),
@@ -16,10 +26,11 @@ const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
     .gelu_backward = MT_KERNEL(gelu_backward),
     .swiglu_forward = MT_KERNEL(swiglu_forward),
     .swiglu_backward = MT_KERNEL(swiglu_backward),
-    .add_rows = MT_KERNEL(add_rows),
     .add_column_sums = MT_KERNEL(add_column_sums),
     .scale_columns = MT_KERNEL(scale_columns),
-    .add = MT_KERNEL(add),
+    .add_floats = MT_KERNEL(add_floats),
+    .add_to_floats = MT_KERNEL(add_to_floats),
+    .to_floats = MT_KERNEL(to_floats),
     .scaled_linear_gradients = MT_KERNEL(scaled_linear_gradients),
     .cross_entropy_forward = MT_KERNEL(cross_entropy_forward),
     .cross_entropy_backward = MT_KERNEL(cross_entropy_backward),
