@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef enum request_state { WAITING, DECODING, READY } request_state;
 
@@ -27,6 +28,7 @@ struct mt_prefetch {
   pthread_cond_t changed;
   request *first, **last;
   int32_t ready;
+  mt_prefetch_work decoded;
   int64_t awaited; /* the key that a consumer waits for, decoded next whatever lies ready */
   bool somebody_waits, stopping;
 };
@@ -67,6 +69,19 @@ static void decode(const mt_dataset *dataset, int64_t tile_floats, request *item
   item->status = mt_dataset_pixels(dataset, &row, &item->error, item->pixels);
 }
 
+static double clock_seconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+mt_prefetch_work mt_prefetch_decoded(mt_prefetch *prefetch) {
+  pthread_mutex_lock(&prefetch->lock);
+  const mt_prefetch_work decoded = prefetch->decoded;
+  pthread_mutex_unlock(&prefetch->lock);
+  return decoded;
+}
+
 static void *work(void *argument) {
   mt_prefetch *prefetch = argument;
   int64_t tile_floats = mt_dataset_tile_floats(prefetch->dataset);
@@ -80,8 +95,12 @@ static void *work(void *argument) {
     /* While it is being decoded nobody else touches or frees it: take() waits for READY. */
     item->state = DECODING;
     pthread_mutex_unlock(&prefetch->lock);
+    const double begin = clock_seconds();
     decode(prefetch->dataset, tile_floats, item);
+    const double seconds = clock_seconds() - begin;
     pthread_mutex_lock(&prefetch->lock);
+    prefetch->decoded.tiles += item->tiles;
+    prefetch->decoded.seconds += seconds;
     item->state = READY;
     prefetch->ready++;
     pthread_cond_broadcast(&prefetch->changed);

@@ -16,6 +16,14 @@ motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, mot
 /** Stops the thread after the picture it is at, and frees what was not taken. NULL is allowed. */
 void mt_prefetch_destroy(mt_prefetch *prefetch);
 
+/** What the thread has decoded since it was started. */
+typedef struct mt_prefetch_work {
+  int64_t tiles;
+  double seconds;
+} mt_prefetch_work;
+
+mt_prefetch_work mt_prefetch_decoded(mt_prefetch *prefetch);
+
 /** Asks for the pixels of @p row (copied), named by @p key, which must not be waiting already. Never blocks. */
 motet_status mt_prefetch_post(mt_prefetch *prefetch, int64_t key, const mt_row *row, motet_error *error);
 

@@ -208,7 +208,9 @@ static void split_idle(const attribution *a, int32_t rank, const idle_windows *w
                        double parts[MT_IDLE_CAUSES]) {
   double start = a->trace->start[place], seconds = a->trace->finish[place] - start;
   int kind = a->program->instructions[place].kind;
-  if (!windows->compute) {
+  if (kind == MOTET_LOAD) {
+    parts[MT_IDLE_INPUT_STALL] += seconds;
+  } else if (!windows->compute) {
     parts[MT_IDLE_STAGE_IMBALANCE] += seconds;
   } else if (place < windows->steady_begin) {
     parts[MT_IDLE_WARM_UP] += seconds;
@@ -226,7 +228,7 @@ static void split_idle(const attribution *a, int32_t rank, const idle_windows *w
   } else if (mt_sim_is_collective(kind)) {
     parts[MT_IDLE_DATA_PARALLEL_WAIT] += seconds;
   } else {
-    parts[kind == MOTET_LOAD ? MT_IDLE_INPUT_STALL : MT_IDLE_COMMUNICATION] += seconds;
+    parts[MT_IDLE_COMMUNICATION] += seconds;
   }
 }
 

@@ -1,7 +1,5 @@
 #include "train/feed.h"
 
-#include "data/prefetch.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,5 +106,7 @@ motet_status mt_feed_prefetch(mt_feed *feed, const motet_program *program, int32
   }
   return status;
 }
+
+mt_prefetch_work mt_feed_decoded(const mt_feed *feed) { return mt_prefetch_decoded(feed->prefetch); }
 
 const mt_batch_source *mt_feed_source(mt_feed *feed) { return &feed->source; }

@@ -6,6 +6,7 @@
 #define MT_TRAIN_FEED_H
 
 #include "data/dataset.h"
+#include "data/prefetch.h"
 #include "motet/program.h"
 #include "train/interpreter.h"
 
@@ -24,6 +25,9 @@ void mt_feed_set(mt_feed *feed, int64_t key, const mt_row *rows, const mt_row *n
  */
 motet_status mt_feed_prefetch(mt_feed *feed, const motet_program *program, int32_t rank, int64_t key,
                               const mt_row *rows, const mt_row *next_rows, motet_error *error);
+
+/** What this rank has decoded so far. */
+mt_prefetch_work mt_feed_decoded(const mt_feed *feed);
 
 /** The feed as the interpreter takes it; lives as long as the feed. */
 const mt_batch_source *mt_feed_source(mt_feed *feed);

@@ -95,8 +95,11 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
   int64_t number = planned->step + 1;
   mt_step_measure measure = {0};
   mt_arena_reset(trainer->step_arena);
-  motet_status status = mt_measure_gather(trainer->transport, planned->plan.program, result, trainer->clock_offset,
-                                          trainer->step_arena, error, &measure);
+  const mt_prefetch_work before = trainer->decoded, now = mt_feed_decoded(trainer->feed);
+  const mt_prefetch_work decoded = {now.tiles - before.tiles, now.seconds - before.seconds};
+  trainer->decoded = now;
+  motet_status status = mt_measure_gather(trainer->transport, planned->plan.program, result, &decoded,
+                                          trainer->clock_offset, trainer->step_arena, error, &measure);
   bool keep =
       job->train.timeline_every > 0 && (number % job->train.timeline_every == 0 || number == job->train.steps);
   double *start = NULL, *finish = NULL;

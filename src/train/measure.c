@@ -91,9 +91,11 @@ static mt_rank_measure own_measure(const mt_transport *transport, const motet_pr
 }
 
 motet_status mt_measure_gather(mt_transport *transport, const motet_program *program, const mt_step_result *result,
-                               double offset, mt_arena *arena, motet_error *error, mt_step_measure *measure) {
+                               const mt_prefetch_work *decoded, double offset, mt_arena *arena, motet_error *error,
+                               mt_step_measure *measure) {
   mt_rank_group group = everyone(transport, arena);
   mt_rank_measure own = own_measure(transport, program, result, offset);
+  own.decoded = *decoded;
   mt_rank_measure *all = MT_ARENA_NEW(arena, mt_rank_measure, transport->ranks);
   if (group.ranks == NULL || all == NULL) return mt_error_memory(error, sizeof own, "the measured times");
   motet_status status = mt_gather(transport, &group, &own, sizeof own, all, error);
@@ -108,6 +110,9 @@ motet_status mt_measure_gather(mt_transport *transport, const motet_program *pro
     if (one->activation_bytes > measure->activation_bytes) measure->activation_bytes = one->activation_bytes;
     if (one->resident_bytes > measure->resident_bytes) measure->resident_bytes = one->resident_bytes;
     measure->busy += one->busy;
+    measure->decoded.tiles += one->decoded.tiles;
+    measure->decoded.seconds += one->decoded.seconds;
+    if (one->kinds[MOTET_LOAD] > measure->input_stall) measure->input_stall = one->kinds[MOTET_LOAD];
     for (int kind = 0; kind < MOTET_INSTRUCTION_KINDS; kind++) measure->kinds[kind] += one->kinds[kind];
   }
   measure->makespan = last - first;

@@ -131,6 +131,9 @@ static void print_metrics(const mt_metrics_step *step, mt_text *text) {
   add_number(text, "simulated_seconds", step->plan->simulation->makespan);
   add_number(text, "mfu", step->mfu);
   add_number(text, "idle_share", whole > 0 ? 1 - measure->busy / whole : NAN);
+  add_number(text, "input_stall_seconds", measure->input_stall);
+  add_number(text, "decode_seconds", measure->decoded.seconds);
+  mt_text_append(text, ", \"decoded_tiles\": %" PRId64, measure->decoded.tiles);
   mt_text_append(text, ", \"memory_bytes\": %" PRId64 ", \"activation_bytes\": %" PRId64, measure->resident_bytes,
                  measure->activation_bytes);
   mt_text_append(text, ", \"digest\": \"%s\"", digest);
@@ -173,6 +176,7 @@ static motet_status add_scalars(mt_metrics *metrics, const mt_metrics_step *step
       {"tokens_per_second", step->step_seconds > 0 ? (double)step->tokens / step->step_seconds : NAN},
       {"step_seconds", step->step_seconds},
       {"idle_share", whole > 0 ? 1 - measure->busy / whole : NAN},
+      {"input_stall_seconds", measure->input_stall},
       {"mfu", step->mfu},
       {"memory_bytes", (double)measure->resident_bytes},
   };

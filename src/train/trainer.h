@@ -31,6 +31,7 @@ typedef struct mt_trainer {
   mt_setup setup;
   mt_network *network;
   mt_interpreter *interpreter;
+  mt_prefetch_work decoded; /* by the feed, up to the last step's record */
   mt_feed *feed, *eval_feed;
   mt_metrics *metrics; /* rank 0 */
   mt_checkpoint_writer writer;

@@ -11,6 +11,9 @@ run() { name=$1; shift; expect 0 train train/job.yaml output_dir="$work/$name" "
 # A field of every line of a run's metrics, to five digits.
 column() { sed -n "s/.*\"$2\": \([0-9.e+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | awk '{ printf "%.5g\n", $1 }'; }
 
+# Over a run each picture is decoded once, by whichever rank.
+decoded() { column "$1" decoded_tiles | awk '{ sum += $1 } END { print sum }'; }
+
 # One rank is the reference; losses agree to five digits.
 run alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>' train.tensorboard=true
 [ "$(cat "$work/alone/tensorboard"/events.out.tfevents.* | grep -a -o gradient_norm | wc -l)" -eq 6 ] || fail "TensorBoard's events"
@@ -22,8 +25,11 @@ for variant in "2 1 4 <vision+projector: transpose, llm: 1f1b>" "2 1 4 <vision+p
   shift 3
   run wide parallel.pipeline="$pipeline" parallel.data="$data" train.microbatches="$microbatches" schedule="$*" train.resume=never
   [ "$(column alone loss)" = "$(column wide loss)" ] || fail "P=$pipeline D=$data $*: other losses: $(column wide loss)"
+  [ "$(decoded alone)" = "$(decoded wide)" ] || fail "P=$pipeline D=$data $*: $(decoded wide) tiles decoded, alone $(decoded alone)"
 done
-for key in step loss learning_rate gradient_norm tokens step_seconds mfu idle_share memory_bytes digest; do
+[ "$(decoded alone)" -gt 48 ] || fail "48 samples of $(decoded alone) tiles"
+column alone input_stall_seconds | awk '$1 < 0 { exit 1 }' || fail "input stalls"
+for key in step loss learning_rate gradient_norm tokens step_seconds mfu idle_share input_stall_seconds decode_seconds memory_bytes digest; do
   [ "$(grep -c "\"$key\": " "$work/alone/metrics.jsonl")" -eq 6 ] || fail "metrics.jsonl lacks $key"
 done
 column alone loss | awk 'NR == 1 { first = $1 } END { exit !($1 < first - 0.5) }' || fail "the loss does not fall"
