@@ -112,6 +112,11 @@ motet_status mt_derive(mt_arena *arena, const mt_derive_request *request, motet_
   if (status == MOTET_OK) status = mt_build_place(&build);
   if (status != MOTET_OK) return status;
   mt_build_gates(build.result);
+  for (int32_t s = 0; s < build.result->stage_count; s++) {
+    mt_stage *stage = &build.result->stages[s];
+    stage->recompute = (stage->modules & request->recompute) != 0 && stage->gate != MT_GATE_NONE &&
+                       stage->layer_begin < stage->layer_end;
+  }
   status = mt_build_body(&build);
   if (status == MOTET_OK) *derivation = build.result;
   return status;

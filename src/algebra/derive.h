@@ -20,6 +20,7 @@ typedef struct mt_derive_request {
   int32_t microbatches;    /* M */
   const uint64_t *present; /* [M] modules that have data; NULL: all */
   const uint64_t *cached;  /* [M] modules whose output is cached; NULL: none */
+  uint64_t recompute;      /* modules whose saved activations are dropped and computed again for the backward */
   const int32_t *split;    /* layers of each stage of the Sharded regions, in stage order, or NULL: even. A
                               stage's layers are those of its own region; inline layers ride along uncounted */
   int32_t split_count;
@@ -63,6 +64,7 @@ typedef struct mt_stage {
   uint32_t inputs;         /* MOTET_INPUT_* */
   uint64_t modules;        /* modules with layers in it; an empty stage has its region's */
   double share;            /* of a rank's share of the region */
+  bool recompute;          /* it has a backward, and layers of a module that is to be recomputed */
   int32_t rank;            /* sharded: the rank of microbatch 0; replicated: -1 */
 } mt_stage;
 

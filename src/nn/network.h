@@ -88,6 +88,12 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
                                 const void *input, void *output, bool keep, int32_t first_trainable,
                                 mt_arena *arena, motet_error *error, mt_saved **saved, double *loss);
 
+/** Forward again, for a backward whose saved activations were dropped: as mt_network_forward() with `keep`, without
+ * output and loss. What it saves has the same bits. */
+motet_status mt_network_restore(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
+                                const void *input, int32_t first_trainable, mt_arena *arena, motet_error *error,
+                                mt_saved **saved);
+
 /**
  * Runs the layers backward, from the last down to @p first_trainable, adding weight gradients of trainable layers.
  * @param output_gradient NULL behind the head

@@ -138,14 +138,15 @@ static motet_status make_saved(const mt_network *network, int32_t begin, int32_t
   return MOTET_OK;
 }
 
-motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
-                                const void *input, void *output, bool keep, int32_t first_trainable,
+/* With `discard` the output stays behind and the loss is not counted: what is saved is all that is wanted. */
+static motet_status run_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
+                                const void *input, void *output, bool keep, bool discard, int32_t first_trainable,
                                 mt_arena *arena, motet_error *error, mt_saved **saved, double *loss) {
   const mt_internvl *config = &network->config;
   mt_workspace *workspace = &network->workspace;
   MT_TRY(check_run(network, layer_begin, layer_end, batch, error));
   const bool ends_in_loss = layer_end == network->layer_count;
-  if (ends_in_loss ? loss == NULL : output == NULL)
+  if (!discard && (ends_in_loss ? loss == NULL : output == NULL))
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "layers that end at %d need a place for their %s", layer_end,
                         ends_in_loss ? "loss" : "output");
   const bool keeps = keep && first_trainable >= 0;
@@ -175,7 +176,7 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
       call.input = block;
     }
     if (layer == layer_end - 1)
-      call.output = output;
+      call.output = discard && !ends_in_loss ? between[layer % 2] : output;
     else if (kind_of(config, layer + 1)->keeps_input)
       call.output = layer + 1 >= first_kept ? blocks->blocks[layer + 1 - layer_begin] : spare[(layer + 1) % 2];
     else
@@ -188,6 +189,21 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
   }
   if (saved != NULL) *saved = blocks;
   return MOTET_OK;
+}
+
+motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
+                                const void *input, void *output, bool keep, int32_t first_trainable,
+                                mt_arena *arena, motet_error *error, mt_saved **saved, double *loss) {
+  return run_forward(network, layer_begin, layer_end, batch, input, output, keep, false, first_trainable, arena,
+                     error, saved, loss);
+}
+
+motet_status mt_network_restore(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
+                                const void *input, int32_t first_trainable, mt_arena *arena, motet_error *error,
+                                mt_saved **saved) {
+  double counted_before = 0;
+  return run_forward(network, layer_begin, layer_end, batch, input, NULL, true, true, first_trainable, arena, error,
+                     saved, &counted_before);
 }
 
 static motet_status run_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,

@@ -161,6 +161,10 @@ static motet_status set_seconds(builder *b, motet_error *error) {
     mt_event event = instance->event[node];
     if (mt_instance_holds(instance, node)) continue; /* done before the step */
     double seconds = mt_cost_seconds(b->request->costs, cost_kind(event.kind), event.stage, event.microbatch);
+    /* Computing again may overlap the wait for the gradient: no bound may count on it. */
+    bool again = b->derivation->stages[event.stage].recompute && !b->request->relaxed;
+    if (again && (event.kind == MOTET_BWD || event.kind == MOTET_BWD_X))
+      seconds += mt_cost_seconds(b->request->costs, MT_COST_RECOMPUTE, event.stage, event.microbatch);
     if (!(seconds >= 0.0) || isinf(seconds))
       return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                           "the cost table gives %g seconds for %s of stage %d, microbatch %d; times are finite and "

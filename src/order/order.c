@@ -258,6 +258,8 @@ static motet_status set_bound(mt_arena *arena, const mt_instance_request *reques
   mt_ticks bound = s->bound;
   double unit = s->instance->unit;
   bool narrowed = steady;
+  for (int32_t i = 0; i < request->derivation->stage_count; i++)
+    narrowed = narrowed || request->derivation->stages[i].recompute;
   for (int32_t i = 0; i < s->instance->item_count; i++) {
     const mt_item *item = &s->instance->items[i];
     narrowed = narrowed || item->prefix || (item->fixed_owner >= 0 && !item->carried);

@@ -2,8 +2,19 @@
 
 /* What stands in a slot, in this order; the slot's event and what it sends follow. Receives are posted first:
  * nothing that blocks may stand in front of them. Senders' waits come last: by then the event's inputs are there,
- * so that the rank has reached the time at which the event starts. */
-enum { PART_CARRIED, PART_RECEIVE, PART_LOAD, PART_WAIT_RECEIVE, PART_WAIT_SEND, PART_EVENT, PART_SEND, PARTS };
+ * so that the rank has reached the time at which the event starts. What a backward needs is computed again while
+ * its gradient is on the way. */
+enum {
+  PART_CARRIED,
+  PART_RECEIVE,
+  PART_LOAD,
+  PART_RECOMPUTE,
+  PART_WAIT_RECEIVE,
+  PART_WAIT_SEND,
+  PART_EVENT,
+  PART_SEND,
+  PARTS
+};
 
 typedef struct writer {
   const mt_lowering *lowering;
@@ -15,6 +26,11 @@ static const motet_instruction no_instruction = {.stage = -1, .microbatch = -1, 
 
 static bool loads(const mt_lowering *lowering, const mt_event *event) {
   return event->kind == MOTET_FWD && lowering->derivation->stages[event->stage].inputs != 0;
+}
+
+static bool recomputes(const mt_lowering *lowering, const mt_event *event) {
+  return (event->kind == MOTET_BWD || event->kind == MOTET_BWD_X) &&
+         lowering->derivation->stages[event->stage].recompute;
 }
 
 static int32_t departure_slot(const mt_lowering *lowering, const mt_transfer *transfer, int *part) {
@@ -29,6 +45,7 @@ static void count_parts(writer *this) {
     int32_t *parts = &this->place[(size_t)mt_event_slot(lowering, e) * PARTS];
     parts[PART_EVENT]++;
     parts[PART_LOAD] += loads(lowering, &lowering->order->events[e]);
+    parts[PART_RECOMPUTE] += recomputes(lowering, &lowering->order->events[e]);
   }
   for (int32_t t = 0; t < lowering->transfer_count; t++) {
     const mt_transfer *transfer = &lowering->transfers[t];
@@ -65,6 +82,10 @@ static void put_events(writer *this) {
         range_of(lowering, event->stage,
                  mt_event_column(lowering, lowering->event_rank[e], event->stage, event->microbatch));
     put(this, slot, PART_EVENT, instruction);
+    if (recomputes(lowering, event)) {
+      instruction.kind = MOTET_RECOMPUTE;
+      put(this, slot, PART_RECOMPUTE, instruction);
+    }
     if (!loads(lowering, event)) continue;
     instruction.kind = MOTET_LOAD;
     put(this, slot, PART_LOAD, instruction);
@@ -113,7 +134,7 @@ static motet_status write_lists(mt_lowering *lowering, motet_error *error, mt_pi
   int32_t ranks = lowering->ranks;
   size_t parts = ((size_t)lowering->event_count + (size_t)ranks) * PARTS;
   writer this = {.lowering = lowering, .place = MT_ARENA_NEW(lowering->arena, int32_t, parts + 1)};
-  if ((int64_t)lowering->event_count * 2 + (int64_t)lowering->transfer_count * 4 > INT32_MAX)
+  if ((int64_t)lowering->event_count * 3 + (int64_t)lowering->transfer_count * 4 > INT32_MAX)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%d events with %d transfers are too many for one pipeline",
                         lowering->event_count, lowering->transfer_count);
   pipeline->begin = MT_ARENA_NEW(lowering->arena, int64_t, ranks + 1);

@@ -11,11 +11,17 @@
 typedef motet_status execute(mt_interpreter *interpreter, const motet_instruction *instruction, motet_error *error);
 
 static execute *const executions[MOTET_INSTRUCTION_KINDS] = {
-    [MOTET_FWD] = mt_interpreter_forward,    [MOTET_BWD] = mt_interpreter_backward,
-    [MOTET_BWD_X] = mt_interpreter_backward, [MOTET_BWD_W] = mt_interpreter_backward_weights,
-    [MOTET_SEND] = mt_interpreter_send,      [MOTET_RECV] = mt_interpreter_recv,
-    [MOTET_WAIT] = mt_interpreter_wait,      [MOTET_ALL_REDUCE] = mt_interpreter_all_reduce,
-    [MOTET_LOAD] = mt_interpreter_load,      [MOTET_OPTIM] = mt_interpreter_optimize,
+    [MOTET_FWD] = mt_interpreter_forward,
+    [MOTET_BWD] = mt_interpreter_backward,
+    [MOTET_BWD_X] = mt_interpreter_backward,
+    [MOTET_BWD_W] = mt_interpreter_backward_weights,
+    [MOTET_RECOMPUTE] = mt_interpreter_recompute,
+    [MOTET_SEND] = mt_interpreter_send,
+    [MOTET_RECV] = mt_interpreter_recv,
+    [MOTET_WAIT] = mt_interpreter_wait,
+    [MOTET_ALL_REDUCE] = mt_interpreter_all_reduce,
+    [MOTET_LOAD] = mt_interpreter_load,
+    [MOTET_OPTIM] = mt_interpreter_optimize,
     [MOTET_STEP_END] = mt_interpreter_end,
 };
 

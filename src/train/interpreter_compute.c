@@ -80,13 +80,14 @@ static motet_status run_forward(mt_interpreter *interpreter, const motet_instruc
                                 const void *entering, void *leaving, motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
-  bool keep = first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0;
+  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
+  bool keep =
+      first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0 && !interpreter->kept[cell].recompute;
   int64_t forecast =
       keep ? mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
                                     interpreter->trainable, place->layer_begin, place->layer_end, first_trainable,
                                     &input->batch)
            : 0;
-  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
   mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast), .split = interpreter->kept[cell].split};
   if (kept.arena == NULL) return mt_error_memory(error, (unsigned long long)forecast, "saved activations");
   double *loss = &interpreter->step->sums[instruction->microbatch];
@@ -133,6 +134,32 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
     mt_pool_give(interpreter->pool, output);
     leaving->data = NULL;
   }
+  return status;
+}
+
+motet_status mt_interpreter_recompute(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                      motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
+  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
+  mt_value *entering;
+  int32_t edge;
+  motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
+  if (status != MOTET_OK) return status;
+  if (place->layer_begin < place->layer_end) {
+    int64_t bytes = mt_network_saved_bytes(interpreter->options.config,
+                                           mt_network_element(interpreter->options.network), interpreter->trainable,
+                                           place->layer_begin, place->layer_end, first_trainable, &input->batch);
+    kept->arena = mt_pool_arena_take(interpreter->pool, bytes);
+    if (kept->arena == NULL) return mt_error_memory(error, (unsigned long long)bytes, "saved activations");
+    status = mt_network_restore(interpreter->options.network, place->layer_begin, place->layer_end, &input->batch,
+                                entering != NULL ? entering->data : NULL, first_trainable, kept->arena, error,
+                                &kept->saved);
+    mt_pool_arena_count(interpreter->pool, kept->arena);
+  }
+  if (entering != NULL) mt_interpreter_release(interpreter, entering);
+  release_input(interpreter, input);
   return status;
 }
 

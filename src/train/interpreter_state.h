@@ -16,6 +16,7 @@ typedef struct mt_value {
 typedef struct mt_kept {
   mt_arena *arena;
   mt_saved *saved;
+  bool recompute;        /* dropped behind the forward; RECOMPUTE brings it back */
   bool split;            /* its backward is BWD_X, then BWD_W */
   mt_deferred *deferred; /* in between: the weight gradients put off, in `memory` */
   float *memory;
@@ -121,6 +122,8 @@ motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instru
                                  motet_error *error);
 motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                     motet_error *error);
+motet_status mt_interpreter_recompute(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                      motet_error *error);
 motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                      motet_error *error);
 motet_status mt_interpreter_backward_weights(mt_interpreter *interpreter, const motet_instruction *instruction,

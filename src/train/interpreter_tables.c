@@ -44,7 +44,6 @@ static motet_status check_supported(const mt_interpreter *interpreter, motet_err
   for (int64_t i = 0; i < interpreter->instruction_count; i++) {
     const motet_instruction *instruction = &interpreter->instructions[i];
     switch (instruction->kind) {
-    case MOTET_RECOMPUTE:
     case MOTET_OFFLOAD:
     case MOTET_FETCH:
     case MOTET_REDUCE:
@@ -121,6 +120,36 @@ static motet_status allocate(mt_interpreter *interpreter, motet_error *error) {
   return MOTET_OK;
 }
 
+/** A forward, and its repetition, read what enters the stage: what was received, else this rank's own output. A
+ * received value has one use already, for the forward that it was sent for. */
+static void count_inputs(mt_interpreter *interpreter, const motet_instruction *instruction) {
+  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+  int32_t m = instruction->microbatch;
+  for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
+    int32_t edge = interpreter->in_edges[k], from = interpreter->program->edges[edge].from;
+    if (!mt_interpreter_active(interpreter, from, m)) continue;
+    mt_value *received = &interpreter->received[mt_interpreter_cell(interpreter, edge, m)];
+    if (received->uses == 0)
+      interpreter->outputs[mt_interpreter_cell(interpreter, from, m)].uses++;
+    else if (instruction->kind == MOTET_RECOMPUTE)
+      received->uses++;
+  }
+}
+
+static void count_reads(mt_interpreter *interpreter, const motet_instruction *instruction) {
+  if (instruction->kind > MOTET_RECOMPUTE || (instruction->flags & MOTET_FLAG_NEXT) != 0) return;
+  const motet_program *program = interpreter->program;
+  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
+  int32_t m = instruction->microbatch;
+  if (instruction->kind == MOTET_FWD || instruction->kind == MOTET_RECOMPUTE) {
+    count_inputs(interpreter, instruction);
+  } else if (instruction->kind != MOTET_BWD_W && stage->out_edge >= 0 &&
+             mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
+    mt_value *gradient = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
+    if (gradient->uses == 0) gradient->uses = 1; /* received ones are counted already */
+  }
+}
+
 /** Every instruction adds a use to each value that it reads. */
 static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) {
   const motet_program *program = interpreter->program;
@@ -138,9 +167,11 @@ static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) 
         interpreter->outputs[mt_interpreter_cell(interpreter, buffer->stage, m)].uses++;
       else
         interpreter->gradients[mt_interpreter_cell(interpreter, buffer->edge, m)].uses++;
-    } else if (instruction->kind <= MOTET_BWD_W) {
+    } else if (instruction->kind <= MOTET_RECOMPUTE) {
+      mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, s, m)];
       mt_interpreter_input(interpreter, next, m)->uses++;
-      if (instruction->kind == MOTET_BWD_W) interpreter->kept[mt_interpreter_cell(interpreter, s, m)].split = true;
+      if (instruction->kind == MOTET_BWD_W) kept->split = true;
+      if (instruction->kind == MOTET_RECOMPUTE) kept->recompute = true;
     }
     if (instruction->kind == MOTET_FWD && next) {
       if (interpreter->stages[s].in_begin != interpreter->stages[s].in_end)
@@ -148,24 +179,8 @@ static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) 
       interpreter->next_outputs[mt_interpreter_cell(interpreter, s, m)].uses = 1;
     }
   }
-  /* Local consumers: where no receive brings the value, this rank's own output is read. */
-  for (int64_t i = 0; i < interpreter->instruction_count; i++) {
-    const motet_instruction *instruction = &interpreter->instructions[i];
-    if (instruction->kind > MOTET_BWD_X || (instruction->flags & MOTET_FLAG_NEXT) != 0) continue;
-    const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
-    int32_t m = instruction->microbatch;
-    if (instruction->kind == MOTET_FWD) {
-      for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
-        int32_t edge = interpreter->in_edges[k], from = program->edges[edge].from;
-        if (mt_interpreter_active(interpreter, from, m) &&
-            interpreter->received[mt_interpreter_cell(interpreter, edge, m)].uses == 0)
-          interpreter->outputs[mt_interpreter_cell(interpreter, from, m)].uses++;
-      }
-    } else if (stage->out_edge >= 0 && mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
-      mt_value *gradient = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
-      if (gradient->uses == 0) gradient->uses = 1; /* received ones are counted already */
-    }
-  }
+  for (int64_t i = 0; i < interpreter->instruction_count; i++)
+    count_reads(interpreter, &interpreter->instructions[i]);
   return MOTET_OK;
 }
 

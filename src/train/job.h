@@ -66,6 +66,9 @@ typedef struct mt_job {
     mt_job_integers split;
   } parallel;
   struct {
+    mt_job_texts recompute;
+  } memory;
+  struct {
     int64_t steps, microbatches, global_batch, warmup_steps, seed;
     mt_job_rates learning_rate;
     double weight_decay, epsilon, clip_norm;

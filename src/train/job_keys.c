@@ -49,6 +49,9 @@ const mt_job_key mt_job_keys[] = {
     {"parallel.split", MT_JOB_INTEGERS, AT(parallel.split), 0, 100000, NULL, NULL, false,
      "layers of each stage of the sharded regions, in stage order; without it: even"},
 
+    {"memory.recompute", MT_JOB_TEXTS, AT(memory.recompute), 0, 64, "vision|projector|llm", NULL, false,
+     "modules whose activations are dropped and computed again for the backward"},
+
     {"train.steps", MT_JOB_INTEGER, AT(train.steps), 0, 1e12, NULL, NULL, true, "optimizer steps"},
     INTEGER("train.microbatches", train.microbatches, 1, 100000, "1", "microbatches of one pipeline in a step"),
     INTEGER("train.global_batch", train.global_batch, 1, 1e9, NULL,

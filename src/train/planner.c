@@ -23,11 +23,14 @@ struct mt_planner {
 static motet_status derive(const mt_planner *planner, mt_planner_purpose which, const uint64_t *present,
                            mt_arena *arena, motet_error *error, mt_derivation **derivation) {
   const purpose *this = &planner->purposes[which];
+  uint64_t recompute = 0;
+  for (int32_t j = 0; j < 3; j++) recompute |= (uint64_t)planner->options.recompute[j] << j;
   mt_derive_request request = {.model = this->model,
                                .schedule = this->schedule,
                                .ranks = planner->options.pipeline,
                                .microbatches = planner->options.microbatches,
                                .present = present,
+                               .recompute = recompute,
                                .split = planner->split,
                                .split_count = planner->options.split_count};
   return mt_derive(arena, &request, error, derivation);

@@ -14,6 +14,7 @@ typedef struct mt_planner_options {
   const mt_internvl *config;
   const char *schedule;
   bool trainable[3]; /* vision, projector, llm */
+  bool recompute[3]; /* modules whose saved activations are dropped and computed again for the backward */
   int32_t pipeline, replicas;
   int32_t microbatches; /* of one replica */
   const int64_t *split; /* layers of each stage of the sharded regions, or NULL */

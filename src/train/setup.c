@@ -5,19 +5,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static motet_status read_trainable(const mt_job *job, motet_error *error, bool trainable[3]) {
-  memset(trainable, 0, 3 * sizeof *trainable);
-  for (int32_t i = 0; i < job->trainable.count; i++) {
+static motet_status read_modules(const mt_job_texts *names, const char *key, motet_error *error, bool modules[3]) {
+  memset(modules, 0, 3 * sizeof *modules);
+  for (int32_t i = 0; i < names->count; i++) {
     int module = 0;
-    while (module < 3 && strcmp(job->trainable.values[i], mt_job_modules[module]) != 0) module++;
+    while (module < 3 && strcmp(names->values[i], mt_job_modules[module]) != 0) module++;
     if (module == 3) {
-      motet_status status = mt_error_set(error, MOTET_ERROR_PARSE,
-                                         "trainable names '%s'; the model's modules are vision, projector, llm",
-                                         job->trainable.values[i]);
-      mt_error_key(error, "trainable");
+      motet_status status =
+          mt_error_set(error, MOTET_ERROR_PARSE, "%s names '%s'; the model's modules are vision, projector, llm",
+                       key, names->values[i]);
+      mt_error_key(error, key);
       return status;
     }
-    trainable[module] = true;
+    modules[module] = true;
   }
   return MOTET_OK;
 }
@@ -57,7 +57,9 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .exact = job->deterministic == MT_JOB_DETERMINISTIC_EXACT,
                                 .element = setup->element,
                                 .search_seconds = job->train.search_seconds};
-  motet_status status = read_trainable(job, error, options.trainable);
+  motet_status status = read_modules(&job->trainable, "trainable", error, options.trainable);
+  if (status == MOTET_OK)
+    status = read_modules(&job->memory.recompute, "memory.recompute", error, options.recompute);
   if (status != MOTET_OK) return status;
   if (job->profile != NULL)
     status = mt_layer_costs_read(job->profile, error, &options.costs);

@@ -93,6 +93,7 @@ typedef struct trial {
   int32_t pipeline, replicas;
   bool trainable[3];
   bool exact;
+  bool recompute[3];
   int32_t spoiled_rank; /* > 0: a weight of this rank changes by itself in front of step 2 */
 } trial;
 
@@ -127,6 +128,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                                 .exact = what->exact,
                                 .search_seconds = 0.005};
   memcpy(options.trainable, what->trainable, sizeof options.trainable);
+  memcpy(options.recompute, what->recompute, sizeof options.recompute);
   mt_layer_costs_from_operations(data->config, &options.costs);
   memset(result, 0, sizeof *result);
   mt_planner *planner = NULL;
