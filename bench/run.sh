@@ -7,8 +7,10 @@ cd "$(dirname "$0")/.."
 machine=$(awk -F': *' '/model name/ { print $2; exit }' /proc/cpuinfo)
 for name in "$@"; do
   cmake --build --preset release --target "bench_$name" >/dev/null
+  ranks= # benchmarks of several ranks
+  [ "$name" = training_context ] && ranks="mpirun --quiet --bind-to none --oversubscribe -n 2"
   {
     echo "# $name, $(date -u +%Y-%m-%d), $machine, $(nproc) cores, $(uname -m), $(cc --version | head -n 1)"
-    "build/bench/bench_$name"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $ranks "build/bench/bench_$name"
   } | tee "bench/results/$name.txt"
 done
