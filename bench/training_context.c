@@ -9,7 +9,6 @@
 #include "motet/pack.h"
 #include "nn/context_attention.h"
 #include "nn/network.h"
-#include "tensor/threads.h"
 #include "train/context_exchange.h"
 
 #include <glob.h>
@@ -128,12 +127,14 @@ static void time_attention(int32_t tokens, int32_t degree, ring_times times[2]) 
   mt_arena *arena = mt_arena_create();
   mt_context *context;
   mt_context_counts counts = {0};
+  mt_device device = {.backend = mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32)};
+  must(mt_team_create(1, &error, &device.team));
   must(
       mt_context_zigzag(arena, 1, degree, degree > 1 ? transport->rank : 0, all_ranks, 1, begin, &error, &context));
   context->exchange = &exchange;
   context->counts = &counts;
   const mt_context_attention attention = {.context = context,
-                                          .backend = mt_tensor_backend_cpu(),
+                                          .device = &device,
                                           .heads = HEADS,
                                           .kv_heads = KV_HEADS,
                                           .head_dim = DIM,
@@ -165,6 +166,7 @@ static void time_attention(int32_t tokens, int32_t degree, ring_times times[2]) 
                             .wait = least(samples[d][1], ROUNDS),
                             .messages = least(samples[d][2], ROUNDS)};
   free(qkv), free(output), free(dy), free(gradient), free(saved), free(scratch), free(block);
+  mt_team_destroy(device.team);
   mt_arena_destroy(arena);
 }
 
@@ -447,7 +449,6 @@ int main(void) {
     return 2;
   }
   must(mt_transport_mpi_create(&options, &error, &transport));
-  mt_threads_set(1);
   for (int32_t i = 0; i < RANKS_MAX; i++) all_ranks[i] = i;
   exchange = mt_context_exchange_over(transport);
   bench_ring();

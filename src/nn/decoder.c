@@ -65,7 +65,7 @@ static size_t saved_floats(const mt_internvl *config, mt_element element, const 
   return cut_saved(config, element, batch, NULL, &saved);
 }
 
-/* What a group's attention reads and writes, in float32. */
+/* What a group's attention reads and writes, in float32; not there where the elements are. */
 typedef struct group_arrays {
   float *qkv, *qkv_gradient;       /* (T, Q + 2 K) */
   float *output, *output_gradient; /* (T, Q) */
@@ -101,10 +101,11 @@ static size_t cut_scratch(const mt_internvl *config, mt_element element, const m
   if (batch->context == NULL) return cutter.used;
   const mt_context_attention attention = group_attention(decoder, NULL, batch);
   group_arrays *group = &scratch->group;
-  group->qkv = mt_cut_floats(&cutter, tokens, qkv_width(decoder));
-  group->qkv_gradient = mt_cut_floats(&cutter, tokens, qkv_width(decoder));
-  group->output = mt_cut_floats(&cutter, tokens, query_width(decoder));
-  group->output_gradient = mt_cut_floats(&cutter, tokens, query_width(decoder));
+  const int64_t copied = element == MT_ELEMENT_FLOAT32 ? 0 : tokens;
+  group->qkv = mt_cut_floats(&cutter, copied, qkv_width(decoder));
+  group->qkv_gradient = mt_cut_floats(&cutter, copied, qkv_width(decoder));
+  group->output = mt_cut_floats(&cutter, copied, query_width(decoder));
+  group->output_gradient = mt_cut_floats(&cutter, copied, query_width(decoder));
   group->own = mt_cut_floats(&cutter, 1, (int64_t)mt_context_attention_scratch(&attention));
   return cutter.used;
 }
@@ -235,16 +236,30 @@ static void attend_cache(const mt_layer_call *call, const block_saved *saved, fl
   }
 }
 
+/* `array` of @p count elements in float32: itself, or a copy in `floats`. */
+static float *in_floats(const mt_layer_call *call, int64_t count, void *array, float *floats) {
+  if (mt_layer_element(call) == MT_ELEMENT_FLOAT32) return array;
+  call->device->backend->to_floats(count, array, floats);
+  return floats;
+}
+
+/* Where float32 results for `array` are written, and what brings them there. */
+static float *for_floats(const mt_layer_call *call, void *array, float *floats) {
+  return mt_layer_element(call) == MT_ELEMENT_FLOAT32 ? array : floats;
+}
+static void from_floats(const mt_layer_call *call, int64_t count, const float *floats, void *array) {
+  if (floats != array) call->device->backend->add_floats(count, floats, NULL, array);
+}
+
 static motet_status attend_group(const mt_layer_call *call, const block_saved *saved, const group_arrays *group) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
-  const mt_tensor_backend *backend = call->device->backend;
   const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), call->device->team};
   const mt_context_attention attention = group_attention(decoder, &device, call->batch);
   const int64_t rows = call->batch->tokens;
-  backend->to_floats(rows * qkv_width(decoder), saved->qkv, group->qkv);
-  MT_TRY(
-      mt_context_attention_forward(&attention, group->qkv, saved->log_sum, group->own, group->output, call->error));
-  backend->add_floats(rows * query_width(decoder), group->output, NULL, saved->attention);
+  const float *qkv = in_floats(call, rows * qkv_width(decoder), saved->qkv, group->qkv);
+  float *output = for_floats(call, saved->attention, group->output);
+  MT_TRY(mt_context_attention_forward(&attention, qkv, saved->log_sum, group->own, output, call->error));
+  from_floats(call, rows * query_width(decoder), output, saved->attention);
   return MOTET_OK;
 }
 
@@ -264,17 +279,17 @@ static motet_status attend(const mt_layer_call *call, const block_saved *saved, 
 static motet_status attend_group_backward(const mt_layer_call *call, const block_saved *saved,
                                           const block_scratch *s) {
   const mt_internvl_decoder *decoder = &call->config->decoder;
-  const mt_tensor_backend *backend = call->device->backend;
   const mt_device device = {mt_tensor_backend_cpu(MT_ELEMENT_FLOAT32), call->device->team};
   const mt_context_attention attention = group_attention(decoder, &device, call->batch);
   const group_arrays *group = &s->group;
   const int64_t rows = call->batch->tokens, wide = rows * query_width(decoder), whole = rows * qkv_width(decoder);
-  backend->to_floats(whole, saved->qkv, group->qkv);
-  backend->to_floats(wide, saved->attention, group->output);
-  backend->to_floats(wide, s->wide, group->output_gradient);
-  MT_TRY(mt_context_attention_backward(&attention, group->qkv, group->output, group->output_gradient,
-                                       saved->log_sum, group->own, group->qkv_gradient, call->error));
-  backend->add_floats(whole, group->qkv_gradient, NULL, s->qkv);
+  const float *qkv = in_floats(call, whole, saved->qkv, group->qkv);
+  const float *output = in_floats(call, wide, saved->attention, group->output);
+  const float *output_gradient = in_floats(call, wide, s->wide, group->output_gradient);
+  float *gradient = for_floats(call, s->qkv, group->qkv_gradient);
+  MT_TRY(mt_context_attention_backward(&attention, qkv, output, output_gradient, saved->log_sum, group->own,
+                                       gradient, call->error));
+  from_floats(call, whole, gradient, s->qkv);
   return MOTET_OK;
 }
 
