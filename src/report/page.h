@@ -61,7 +61,7 @@ typedef struct mt_page {
 /** Appends the page to @p out. Names from outside may hold any bytes. */
 motet_status mt_report_page(const mt_page *page, motet_error *error, mt_text *out);
 
-/** Appends the page's data alone: script elements of JSON and of base64 columns. */
+/** Appends the page's data alone: script elements of JSON and of columns. */
 motet_status mt_report_page_data(const mt_page *page, motet_error *error, mt_text *out);
 
 /**

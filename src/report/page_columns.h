@@ -1,6 +1,6 @@
 /** @file
- * Columns of whole numbers for the page: small differences in few bytes, as base64 text. docs/report.md gives the
- * form; src/report/web/data.js reads it.
+ * Columns of whole numbers for the page: small differences in few bytes, compressed, as base64 text. docs/report.md
+ * gives the form; src/report/web/data.js reads it.
  */
 #ifndef MT_REPORT_PAGE_COLUMNS_H
 #define MT_REPORT_PAGE_COLUMNS_H
@@ -28,8 +28,11 @@ void mt_column_signed(mt_column *column, int64_t value);
 /** The signed difference to the value given before; the first one's to 0. */
 void mt_column_difference(mt_column *column, int64_t value);
 
-/** Appends the column as base64 (RFC 4648, padded). */
-void mt_column_base64(const mt_column *column, mt_text *out);
+/** Appends bytes as base64 (RFC 4648, padded). */
+void mt_column_base64(const uint8_t *bytes, size_t count, mt_text *out);
+
+/** Appends the column, compressed (RFC 1950, zlib), as base64. When memory is out, @p out has failed. */
+void mt_column_print(const mt_column *column, mt_text *out);
 
 void mt_column_free(mt_column *column);
 

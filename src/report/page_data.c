@@ -64,7 +64,7 @@ static void put_column(writer *w, const char *key, mt_column *column) {
   put_key(w, key);
   mt_text_append(&w->json, "\"column-%d\"", w->next_column);
   mt_text_append(&w->columns, "<script type=\"text/plain\" id=\"column-%d\">", w->next_column++);
-  mt_column_base64(column, &w->columns);
+  mt_column_print(column, &w->columns);
   mt_text_append(&w->columns, "</script>\n");
   if (column->failed) w->columns.failed = true;
   mt_column_free(column);
@@ -376,7 +376,7 @@ static void put_words(writer *w) {
 motet_status mt_report_page_data(const mt_page *page, motet_error *error, mt_text *out) {
   writer w = {.page = page};
   motet_status status = MOTET_OK;
-  mt_text_append(&w.json, "{\"format\":\"motet-report-1\"");
+  mt_text_append(&w.json, "{\"format\":\"motet-report-2\"");
   put_named_text(&w, "title", page->title);
   put_inks(&w);
   put_words(&w);

@@ -1,4 +1,4 @@
-/* The page's data: a JSON document, and columns of whole numbers as base64 text in elements of their own
+/* The page's data: a JSON document, and columns of whole numbers, compressed, as base64 text in elements of their own
  * (docs/report.md). Everything is decoded once into typed arrays; instructions are numbered over all ranks. */
 
 const CODE_KIND = 31, CODE_RECV = 32, CODE_NEXT = 64, CODE_GRADIENT = 128;
@@ -10,9 +10,7 @@ const base64Values = (() => {
   return values;
 })();
 
-function columnBytes(id) {
-  const element = document.getElementById(id), text = element.textContent.trim();
-  element.remove();
+function base64Bytes(text) {
   const padding = text.endsWith("==") ? 2 : text.endsWith("=") ? 1 : 0;
   const bytes = new Uint8Array(text.length / 4 * 3 - padding);
   for (let i = 0, at = 0; i < text.length; i += 4) {
@@ -22,6 +20,23 @@ function columnBytes(id) {
     bytes[at++] = group >> 8;
     bytes[at++] = group;
   }
+  return bytes;
+}
+
+const columns = new Map(); // bytes of all columns by their names
+
+async function inflateColumns() {
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser cannot decompress; those from 2023 on can");
+  await Promise.all([...document.querySelectorAll("script[type='text/plain']")].map(async element => {
+    const stream = new Blob([base64Bytes(element.textContent.trim())]).stream().pipeThrough(new DecompressionStream("deflate"));
+    columns.set(element.id, new Uint8Array(await new Response(stream).arrayBuffer()));
+    element.remove();
+  }));
+}
+
+function columnBytes(id) {
+  const bytes = columns.get(id);
+  columns.delete(id);
   return bytes;
 }
 
@@ -217,9 +232,10 @@ class Timeline {
   }
 }
 
-function readPage() {
+async function readPage() {
   const page = JSON.parse(document.getElementById("data").textContent);
-  if (page.format !== "motet-report-1") throw new Error("the data have another format: " + page.format);
+  if (page.format !== "motet-report-2") throw new Error("the data have another format: " + page.format);
+  await inflateColumns();
   page.kinds.forEach((name, kind) => { KIND[name] = kind; });
   page.programs = page.sides.filter(side => side.timelines).map(side => new Program(side, page)); // a run may have no timeline yet
   return page;

@@ -169,13 +169,12 @@ function showMessage(text) {
   message.hidden = text === "";
 }
 
-function start() {
-  const page = readPage(), view = new View(page), timed = page.programs.length > 0;
+async function start() {
+  const page = await readPage(), view = new View(page), timed = page.programs.length > 0;
   const kept = takeKept();
   document.documentElement.dataset.theme = kept && kept.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   if (kept) view.memo = kept.memo;
   showMessage(page.message);
-  document.getElementById("loading").remove();
   document.getElementById("main").hidden = false;
   for (const id of ["timeline-section", "summary-section"]) document.getElementById(id).hidden = !timed;
   const search = timed ? makeTimelines(page, view) : null;
@@ -187,14 +186,13 @@ function start() {
   if (kept) state.restore(kept);
   history.scrollRestoration = page.live ? "manual" : "auto";
   const live = page.live ? new Live(page, plots, state, kept ? kept.loadedFor : "") : null;
+  document.getElementById("loading").remove();
   window.motetReport = { page, view, search, plots, state, live, setTheme: theme => setTheme(view, theme) };
 }
 
 setTimeout(() => { // after the first paint, so that a large report says that it is reading
-  try {
-    start();
-  } catch (error) {
+  start().catch(error => {
     document.getElementById("loading").textContent = "This report cannot be shown: " + error.message;
     throw error;
-  }
+  });
 }, 0);
