@@ -103,6 +103,8 @@ static void test_groups(void **state) {
   const mt_internvl config = model();
   mt_layer_costs costs;
   mt_layer_costs_from_operations(&config, &costs);
+  costs.link =
+      (mt_link){.latency_seconds = 1e-2, .bytes_per_second = 1e9}; /* short samples had better stay whole */
   for (int32_t width = 1; width <= 8; width++) {
     const mt_grouping_options options = {
         .config = &config, .costs = &costs, .width = width, .pipeline = 1, .rows = ROWS};
@@ -128,10 +130,11 @@ static void test_groups(void **state) {
           assert_memory_equal(grouped[m].groups[g].ranks, again[m].groups[g].ranks,
                               (size_t)grouped[m].groups[g].degree * sizeof(int32_t));
         }
-        if (!(unevenness(&grouped[m], &cost, width) < 1.5))
+        if (!(unevenness(&grouped[m], &cost, width) < (m == 1 ? 1.5 : 2)))
           fail_msg("width %d, row %d: the slowest group takes %.2f of an even share", width, m,
                    unevenness(&grouped[m], &cost, width));
       }
+      if (!(grouped[0].group_count > 1 || width == 1)) fail_msg("width %d: one group of short samples", width);
       /* One sample has nearly all the work: it gets a ring, and most of the ranks. */
       int32_t widest = 0;
       for (int32_t g = 0; g < grouped[1].group_count; g++)
