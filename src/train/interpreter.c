@@ -129,6 +129,7 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
   *result = (mt_step_result){.gradient_norm = interpreter->gradient_norm,
                              .optimizer_wait = interpreter->optimizer_wait,
                              .weights_digest = interpreter->weights_digest,
+                             .counts = interpreter->counts,
                              .peak_bytes = mt_pool_peak(interpreter->pool),
                              .start = interpreter->start,
                              .finish = interpreter->finish};

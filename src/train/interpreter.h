@@ -7,14 +7,16 @@
 
 #include "comm/transport.h"
 #include "motet/program.h"
+#include "nn/context.h"
 #include "nn/network.h"
 #include "train/board.h"
 
 /** Where microbatches come from. */
 typedef struct mt_batch_source {
   void *context;
-  /** The shapes of program microbatch @p microbatch, of the next step's with @p next; without data. The arrays stay
-   * valid until the end of the step that the microbatch belongs to. */
+  /** The shapes of program microbatch @p microbatch, of the next step's with @p next; without data, but of a
+   * microbatch that is cut into ranges with its feature rows. The arrays stay valid until the end of the step that
+   * the microbatch belongs to. */
   motet_status (*shape)(void *context, bool next, int32_t microbatch, motet_error *error, mt_batch *batch);
   /** Adds what @p inputs (MOTET_INPUT_*) asks for to @p batch; memory from @p arena. */
   motet_status (*load)(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
@@ -26,6 +28,7 @@ typedef struct mt_interpreter_options {
   mt_network *network;
   mt_transport *transport;
   mt_board_place *place; /* this rank's, or NULL */
+  int32_t ulysses;       /* context parallelism: most ranks of a group that exchange heads; 0 or 1: none */
 } mt_interpreter_options;
 
 /** One step. */
@@ -43,11 +46,12 @@ typedef struct mt_step {
 } mt_step;
 
 typedef struct mt_step_result {
-  double gradient_norm;    /* of all gradients, before clipping; 0 on ranks without OPTIM */
-  double optimizer_wait;   /* seconds of OPTIM in which the rank waited for the others\' part of the norm */
-  uint64_t weights_digest; /* of all weights behind the step, the same on every rank and under every layout */
-  int64_t peak_bytes;      /* most bytes of activations, gradients of activations and saved values at once */
-  const double *start;     /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
+  double gradient_norm;     /* of all gradients, before clipping; 0 on ranks without OPTIM */
+  double optimizer_wait;    /* seconds of OPTIM in which the rank waited for the others\' part of the norm */
+  uint64_t weights_digest;  /* of all weights behind the step, the same on every rank and under every layout */
+  mt_context_counts counts; /* of this rank's attention: what it sent to other members, how long it waited */
+  int64_t peak_bytes;       /* most bytes of activations, gradients of activations and saved values at once */
+  const double *start;      /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
   const double *finish;
 } mt_step_result;
 

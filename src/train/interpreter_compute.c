@@ -37,6 +37,8 @@ motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instru
   motet_status status =
       source->load(source->context, next, instruction->microbatch, wanted, input->arena, error, &input->batch);
   if (status == MOTET_OK) input->loaded |= wanted;
+  if (status == MOTET_OK && instruction->range > 0)
+    status = mt_interpreter_share_load(interpreter, instruction, error);
   return status;
 }
 
@@ -54,6 +56,18 @@ static void release_kept(mt_interpreter *interpreter, mt_kept *kept) {
   *kept = (mt_kept){0};
 }
 
+/** What this rank's share reads of an output that was made here, as if it had been received. */
+static motet_status take_own_features(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                      mt_value *output, mt_value *received, motet_error *error) {
+  int32_t member = mt_interpreter_input(interpreter, false, instruction->microbatch)->share.context->index;
+  motet_status status =
+      mt_interpreter_gather(interpreter, instruction->range, member, output->data, error, &received->data);
+  if (status != MOTET_OK) return status;
+  received->uses = 1;
+  mt_interpreter_release(interpreter, output);
+  return MOTET_OK;
+}
+
 /** The activation that enters the stage, NULL where it has none. */
 static motet_status find_input(mt_interpreter *interpreter, const motet_instruction *instruction,
                                motet_error *error, mt_value **value, int32_t *edge) {
@@ -67,33 +81,50 @@ static motet_status find_input(mt_interpreter *interpreter, const motet_instruct
     if (!mt_interpreter_active(interpreter, from, m)) continue;
     if (*edge >= 0)
       return mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "the runtime's layers take one input, not several");
+    bool seam = mt_interpreter_is_seam(interpreter, candidate);
+    if (seam && mt_interpreter_input(interpreter, false, m)->share.features == 0) continue;
     mt_value *received = &interpreter->received[mt_interpreter_cell(interpreter, candidate, m)];
     *value = received->data != NULL ? received : &interpreter->outputs[mt_interpreter_cell(interpreter, from, m)];
     *edge = candidate;
     if ((*value)->data == NULL)
       return mt_error_set(error, MOTET_ERROR_FAILED, "the output of stage %d has not arrived", (int)from);
+    if (seam && *value != received) {
+      motet_status status = take_own_features(interpreter, instruction, *value, received, error);
+      if (status != MOTET_OK) return status;
+      *value = received;
+    }
   }
   return MOTET_OK;
 }
 
-static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction, mt_input *input,
-                                const void *entering, void *leaving, motet_error *error) {
+static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                const mt_batch *batch, const void *entering, void *leaving, motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  int32_t layer_begin = place->layer_begin;
   int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
   bool keep =
       first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0 && !interpreter->kept[cell].recompute;
   int64_t forecast =
       keep ? mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
                                     interpreter->trainable, place->layer_begin, place->layer_end, first_trainable,
-                                    &input->batch)
+                                    batch)
            : 0;
   mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast), .split = interpreter->kept[cell].split};
   if (kept.arena == NULL) return mt_error_memory(error, (unsigned long long)forecast, "saved activations");
   double *loss = &interpreter->step->sums[instruction->microbatch];
-  motet_status status =
-      mt_network_forward(interpreter->options.network, place->layer_begin, place->layer_end, &input->batch,
-                         entering, leaving, keep, first_trainable, kept.arena, error, &kept.saved, loss);
+  motet_status status = MOTET_OK;
+  void *piece = NULL;
+  if (instruction->range > 0) layer_begin = mt_interpreter_share_begin(interpreter, instruction);
+  if (mt_interpreter_has_images(interpreter, instruction)) {
+    status = mt_interpreter_forward_images(interpreter, instruction, keep, &kept, &piece, error);
+    entering = piece;
+  }
+  if (status == MOTET_OK)
+    status = mt_network_forward(interpreter->options.network, layer_begin, place->layer_end, batch, entering,
+                                leaving, keep, first_trainable > layer_begin ? first_trainable : layer_begin,
+                                kept.arena, error, &kept.saved, loss);
+  mt_pool_give(interpreter->pool, piece);
   mt_pool_arena_count(interpreter->pool, kept.arena);
   if (status == MOTET_OK && keep)
     interpreter->kept[cell] = kept;
@@ -107,11 +138,12 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
   bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
   mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
+  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
   int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch), bytes;
   mt_value *entering, *leaving = next ? &interpreter->next_outputs[cell] : &interpreter->outputs[cell];
   int32_t edge;
   motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
-  if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);
+  if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, batch, error, &bytes);
   if (status != MOTET_OK) return status;
   /* The next step's microbatch may turn out to have no data for the stage: then nothing runs ahead for it. */
   if (next && bytes == 0) {
@@ -124,7 +156,7 @@ motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_ins
   if (place->layer_begin == place->layer_end) {
     if (entering != NULL) memcpy(output, entering->data, (size_t)bytes);
   } else {
-    status = run_forward(interpreter, instruction, input, entering != NULL ? entering->data : NULL,
+    status = run_forward(interpreter, instruction, batch, entering != NULL ? entering->data : NULL,
                          bytes > 0 ? output : NULL, error);
   }
   if (entering != NULL) mt_interpreter_release(interpreter, entering);
@@ -143,17 +175,21 @@ motet_status mt_interpreter_recompute(mt_interpreter *interpreter, const motet_i
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
   mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
   mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
+  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
+  int32_t layer_begin =
+      instruction->range > 0 ? mt_interpreter_share_begin(interpreter, instruction) : place->layer_begin;
+  if (first_trainable < layer_begin) first_trainable = layer_begin;
   mt_value *entering;
   int32_t edge;
   motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
   if (status != MOTET_OK) return status;
   if (place->layer_begin < place->layer_end) {
-    int64_t bytes = mt_network_saved_bytes(interpreter->options.config,
-                                           mt_network_element(interpreter->options.network), interpreter->trainable,
-                                           place->layer_begin, place->layer_end, first_trainable, &input->batch);
+    int64_t bytes =
+        mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
+                               interpreter->trainable, layer_begin, place->layer_end, first_trainable, batch);
     kept->arena = mt_pool_arena_take(interpreter->pool, bytes);
     if (kept->arena == NULL) return mt_error_memory(error, (unsigned long long)bytes, "saved activations");
-    status = mt_network_restore(interpreter->options.network, place->layer_begin, place->layer_end, &input->batch,
+    status = mt_network_restore(interpreter->options.network, layer_begin, place->layer_end, batch,
                                 entering != NULL ? entering->data : NULL, first_trainable, kept->arena, error,
                                 &kept->saved);
     mt_pool_arena_count(interpreter->pool, kept->arena);
@@ -173,15 +209,56 @@ static motet_status make_input_gradient(mt_interpreter *interpreter, const motet
   for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
     int32_t edge = interpreter->in_edges[k], from = program->edges[edge].from;
     mt_value *value = &interpreter->gradients[mt_interpreter_cell(interpreter, edge, instruction->microbatch)];
-    if (!mt_interpreter_active(interpreter, from, instruction->microbatch) || value->uses == 0) continue;
+    bool seam = mt_interpreter_is_seam(interpreter, edge);
+    if (!mt_interpreter_active(interpreter, from, instruction->microbatch)) continue;
+    if (seam ? batch->features == 0 : value->uses == 0) continue;
     int64_t bytes;
-    motet_status status = output_bytes(interpreter, from, batch, error, &bytes);
+    motet_status status = seam ? bytes_of(batch->features, interpreter->options.config->decoder.hidden,
+                                          mt_network_element(interpreter->options.network), error, &bytes)
+                               : output_bytes(interpreter, from, batch, error, &bytes);
     if (status != MOTET_OK) return status;
     value->data = mt_pool_take(interpreter->pool, bytes);
     if (value->data == NULL) return mt_error_memory(error, (unsigned long long)bytes, "a gradient");
     *gradient = value;
   }
   return MOTET_OK;
+}
+
+/** A seam's gradient whose owner is this rank is put with the other shares'; others wait for their SEND. */
+static motet_status keep_own_gradient(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                      mt_value *gradient, motet_error *error) {
+  int32_t edge = (int32_t)((gradient - interpreter->gradients) / interpreter->microbatches);
+  if (!mt_interpreter_is_seam(interpreter, edge) || gradient->uses > 0) return MOTET_OK;
+  int32_t member = mt_interpreter_input(interpreter, false, instruction->microbatch)->share.context->index;
+  motet_status status =
+      mt_interpreter_scatter(interpreter, edge, instruction->range, member, gradient->data, error);
+  mt_pool_give(interpreter->pool, gradient->data);
+  gradient->data = NULL;
+  return status;
+}
+
+/** Backward of a share's layers, and of the image modules in front of them in the stage. */
+static motet_status run_backward_share(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                       const mt_batch *batch, const mt_kept *kept, const void *arriving,
+                                       void *leaving, motet_error *error) {
+  int32_t begin = mt_interpreter_share_begin(interpreter, instruction);
+  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  void *piece = NULL;
+  if (mt_interpreter_has_images(interpreter, instruction) && first_trainable < begin) {
+    int64_t bytes;
+    motet_status status = bytes_of(batch->features, interpreter->options.config->decoder.hidden,
+                                   mt_network_element(interpreter->options.network), error, &bytes);
+    if (status != MOTET_OK) return status;
+    leaving = piece = mt_pool_take(interpreter->pool, bytes);
+    if (piece == NULL) return mt_error_memory(error, (unsigned long long)bytes, "a gradient");
+  }
+  motet_status status = mt_network_backward(
+      interpreter->options.network, begin, interpreter->program->stages[instruction->stage].layer_end,
+      first_trainable > begin ? first_trainable : begin, batch, kept->saved, arriving, leaving, error);
+  if (status == MOTET_OK && piece != NULL)
+    status = mt_interpreter_backward_images(interpreter, instruction, kept, piece, error);
+  mt_pool_give(interpreter->pool, piece);
+  return status;
 }
 
 /** The whole backward of a stage's layers, or its first half where a BWD_W follows. */
@@ -193,8 +270,10 @@ static motet_status run_backward(mt_interpreter *interpreter, const motet_instru
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
   motet_status status;
   if (!kept->split) {
-    status = mt_network_backward(network, place->layer_begin, place->layer_end, first_trainable, batch, kept->saved,
-                                 arriving, leaving, error);
+    status = instruction->range > 0
+                 ? run_backward_share(interpreter, instruction, batch, kept, arriving, leaving, error)
+                 : mt_network_backward(network, place->layer_begin, place->layer_end, first_trainable, batch,
+                                       kept->saved, arriving, leaving, error);
     mt_pool_arena_count(interpreter->pool, kept->arena);
     release_kept(interpreter, kept);
     return status;
@@ -216,30 +295,34 @@ motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_in
   const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
   int32_t m = instruction->microbatch;
   mt_input *input = mt_interpreter_input(interpreter, false, m);
+  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
   mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, m)];
   bool empty = place->layer_begin == place->layer_end;
   mt_value *arriving = NULL, *leaving;
   if (stage->out_edge >= 0 && mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
-    arriving = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
+    bool seam = mt_interpreter_is_seam(interpreter, stage->out_edge);
+    arriving = seam ? interpreter->wholes : interpreter->gradients;
+    arriving += mt_interpreter_cell(interpreter, stage->out_edge, m);
     if (arriving->data == NULL)
       return mt_error_set(error, MOTET_ERROR_FAILED, "the gradient from stage %d has not arrived",
                           (int)program->edges[stage->out_edge].to);
   }
   if (!empty && kept->saved == NULL)
     return mt_error_set(error, MOTET_ERROR_FAILED, "its forward has not run, or its saved activations are gone");
-  motet_status status = make_input_gradient(interpreter, instruction, &input->batch, error, &leaving);
+  motet_status status = make_input_gradient(interpreter, instruction, batch, error, &leaving);
   if (status != MOTET_OK) return status;
   void *input_gradient = leaving != NULL ? leaving->data : NULL;
   if (empty) {
     int64_t bytes;
-    status = output_bytes(interpreter, instruction->stage, &input->batch, error, &bytes);
+    status = output_bytes(interpreter, instruction->stage, batch, error, &bytes);
     if (status == MOTET_OK && input_gradient != NULL && arriving != NULL)
       memcpy(input_gradient, arriving->data, (size_t)bytes);
   } else {
     bool ends = place->layer_end == program->layer_count;
-    status = run_backward(interpreter, instruction, &input->batch, kept,
-                          arriving != NULL && !ends ? arriving->data : NULL, input_gradient, error);
+    status = run_backward(interpreter, instruction, batch, kept, arriving != NULL && !ends ? arriving->data : NULL,
+                          input_gradient, error);
   }
+  if (status == MOTET_OK && leaving != NULL) status = keep_own_gradient(interpreter, instruction, leaving, error);
   if (arriving != NULL) mt_interpreter_release(interpreter, arriving);
   release_input(interpreter, input);
   return status;
@@ -254,7 +337,8 @@ motet_status mt_interpreter_backward_weights(mt_interpreter *interpreter, const 
   if (place->layer_begin < place->layer_end) {
     if (kept->deferred == NULL)
       return mt_error_set(error, MOTET_ERROR_FAILED, "its BWD_X has not run, or what it left is gone");
-    status = mt_network_backward_weights(interpreter->options.network, &input->batch, kept->deferred, error);
+    status = mt_network_backward_weights(interpreter->options.network,
+                                         mt_interpreter_batch(interpreter, instruction), kept->deferred, error);
     release_kept(interpreter, kept);
   }
   release_input(interpreter, input);

@@ -20,24 +20,53 @@ static mt_value *value_of(mt_interpreter *interpreter, const motet_instruction *
   return &interpreter->outputs[mt_interpreter_cell(interpreter, buffer->stage, buffer->microbatch)];
 }
 
+/** Of a seam's transfers the owner's end is one of several pieces of a value. */
+static bool is_piece(const mt_interpreter *interpreter, const motet_buffer *buffer, bool receive) {
+  return receive == (buffer->kind == MOTET_BUFFER_GRADIENT) && buffer->range > 0 &&
+         mt_interpreter_is_seam(interpreter, buffer->edge);
+}
+
 motet_status mt_interpreter_send(mt_interpreter *interpreter, const motet_instruction *instruction,
                                  motet_error *error) {
   const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
   mt_value *value = value_of(interpreter, instruction, false);
   if (value->data == NULL)
     return mt_error_set(error, MOTET_ERROR_FAILED, "there is nothing to send: the value was not computed here");
-  return mt_transport_send(interpreter->options.transport, instruction->peer, tag_of(instruction), value->data,
+  void *data = value->data;
+  if (is_piece(interpreter, buffer, false)) {
+    motet_status status = mt_interpreter_gather(interpreter, buffer->range, buffer->member, value->data, error,
+                                                &interpreter->staged[instruction->buffer]);
+    if (status != MOTET_OK) return status;
+    data = interpreter->staged[instruction->buffer];
+  }
+  return mt_transport_send(interpreter->options.transport, instruction->peer, tag_of(instruction), data,
                            (size_t)buffer->bytes, error, &interpreter->transfers[instruction->buffer]);
 }
 
 motet_status mt_interpreter_recv(mt_interpreter *interpreter, const motet_instruction *instruction,
                                  motet_error *error) {
   const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
-  mt_value *value = value_of(interpreter, instruction, true);
-  value->data = mt_pool_take(interpreter->pool, buffer->bytes);
-  if (value->data == NULL) return mt_error_memory(error, (unsigned long long)buffer->bytes, "a received buffer");
-  return mt_transport_recv(interpreter->options.transport, instruction->peer, tag_of(instruction), value->data,
+  void *data = mt_pool_take(interpreter->pool, buffer->bytes);
+  if (data == NULL) return mt_error_memory(error, (unsigned long long)buffer->bytes, "a received buffer");
+  if (is_piece(interpreter, buffer, true))
+    interpreter->staged[instruction->buffer] = data;
+  else
+    value_of(interpreter, instruction, true)->data = data;
+  return mt_transport_recv(interpreter->options.transport, instruction->peer, tag_of(instruction), data,
                            (size_t)buffer->bytes, error, &interpreter->transfers[instruction->buffer]);
+}
+
+/** A piece has come, or gone. */
+static motet_status finish_piece(mt_interpreter *interpreter, const motet_instruction *instruction, bool receive,
+                                 motet_error *error) {
+  const motet_buffer *buffer = &interpreter->program->buffers[instruction->buffer];
+  void **piece = &interpreter->staged[instruction->buffer];
+  motet_status status = MOTET_OK;
+  if (receive)
+    status = mt_interpreter_scatter(interpreter, buffer->edge, buffer->range, buffer->member, *piece, error);
+  mt_pool_give(interpreter->pool, *piece);
+  *piece = NULL;
+  return status;
 }
 
 motet_status mt_interpreter_wait(mt_interpreter *interpreter, const motet_instruction *instruction,
@@ -46,9 +75,11 @@ motet_status mt_interpreter_wait(mt_interpreter *interpreter, const motet_instru
   motet_status status = mt_transport_wait(interpreter->options.transport, *transfer, error);
   if (status != MOTET_OK) return status;
   *transfer = NULL;
-  if ((instruction->flags & MOTET_FLAG_RECV) == 0)
-    mt_interpreter_release(interpreter, value_of(interpreter, instruction, false));
-  return MOTET_OK;
+  bool receive = (instruction->flags & MOTET_FLAG_RECV) != 0;
+  if (is_piece(interpreter, &interpreter->program->buffers[instruction->buffer], receive))
+    status = finish_piece(interpreter, instruction, receive, error);
+  if (!receive) mt_interpreter_release(interpreter, value_of(interpreter, instruction, false));
+  return status;
 }
 
 static mt_rank_group group_of(const mt_interpreter *interpreter, int32_t group) {

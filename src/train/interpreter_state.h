@@ -3,8 +3,10 @@
 #define MT_TRAIN_INTERPRETER_STATE_H
 
 #include "comm/collective.h"
+#include "program/columns.h"
 #include "train/interpreter.h"
 #include "train/pool.h"
+#include "train/share.h"
 
 /** A buffer and how many of the rank's instructions still need it. */
 typedef struct mt_value {
@@ -20,11 +22,17 @@ typedef struct mt_kept {
   bool split;            /* its backward is BWD_X, then BWD_W */
   mt_deferred *deferred; /* in between: the weight gradients put off, in `memory` */
   float *memory;
+  /* Of a share, where image modules stand in front of the decoder in one stage. */
+  mt_saved *image_saved;
+  mt_batch images;     /* the tiles in which the share has features */
+  int32_t *image_rows; /* [features] rows of these among the tiles' */
 } mt_kept;
 
 /** One microbatch's inputs; index [next step?][local microbatch]. */
 typedef struct mt_input {
   mt_batch batch;
+  int32_t range;  /* that this rank shares, or 0 */
+  mt_share share; /* with a range */
   mt_arena *arena;
   uint32_t loaded; /* MOTET_INPUT_* */
   int32_t uses;    /* instructions that still read it */
@@ -63,6 +71,14 @@ struct mt_interpreter {
   mt_kept *kept;           /* (stages, microbatches) */
   mt_input *inputs;        /* (2, microbatches) */
   mt_transfer **transfers; /* [buffers] posted and not yet waited for */
+
+  /* Of microbatches cut into ranges. */
+  mt_context_exchange exchange;
+  mt_context_counts counts;
+  mt_value *wholes;  /* (edges, microbatches) an owner's: gradients of an encoder's output, put together */
+  void **staged;     /* [buffers] pieces on their way between an owner and a share */
+  mt_share **pieces; /* [program shares] which features each reads, looked up when needed */
+
   int32_t optimizer_count; /* ranks with an OPTIM */
   int32_t *optimizer_ranks;
   double gradient_norm, optimizer_wait;
@@ -109,6 +125,41 @@ size_t mt_interpreter_digest_count(const mt_interpreter *interpreter);
 motet_status mt_interpreter_digest_tell(mt_interpreter *interpreter, motet_error *error, double *sums);
 /** Reads the sum: this rank's weights must be those of the ranks that answer for them. */
 motet_status mt_interpreter_digest_check(mt_interpreter *interpreter, const double *sums, motet_error *error);
+
+/** Whether an encoder's output goes along the edge in pieces, one to each share that reads of it. */
+bool mt_interpreter_is_seam(const mt_interpreter *interpreter, int32_t edge);
+/** Works out this rank's shares; inputs have their shapes. */
+motet_status mt_interpreter_share_prepare(mt_interpreter *interpreter, motet_error *error);
+/** Picks the share's part of what has been loaded. */
+motet_status mt_interpreter_share_load(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                       motet_error *error);
+/** What a share reads of an encoder's output, in a buffer from the pool. */
+motet_status mt_interpreter_gather(mt_interpreter *interpreter, int32_t range, int32_t member, const void *whole,
+                                   motet_error *error, void **piece);
+/** Puts a share's gradient where it belongs in the gradient of the encoder's output. */
+motet_status mt_interpreter_scatter(mt_interpreter *interpreter, int32_t edge, int32_t range, int32_t member,
+                                    const void *piece, motet_error *error);
+/* Rows of decoder width: to[i] = from[rows[i]], and to[rows[i]] = from[i]. */
+void mt_interpreter_gather_rows(const mt_interpreter *interpreter, const void *from, const int32_t *rows,
+                                int32_t count, void *to);
+void mt_interpreter_scatter_rows(const mt_interpreter *interpreter, const void *from, const int32_t *rows,
+                                 int32_t count, void *to);
+/** The first layer that runs on the share itself: behind the image modules. */
+int32_t mt_interpreter_share_begin(const mt_interpreter *interpreter, const motet_instruction *instruction);
+/** Whether a shared stage begins with image modules and its share has features: those run first, on their tiles. */
+bool mt_interpreter_has_images(mt_interpreter *interpreter, const motet_instruction *instruction);
+motet_status mt_interpreter_forward_images(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                           bool keep, mt_kept *kept, void **piece, motet_error *error);
+motet_status mt_interpreter_backward_images(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                            const mt_kept *kept, const void *piece, motet_error *error);
+
+/** What the instruction computes on: the microbatch, or this rank's share of it. */
+static inline const mt_batch *mt_interpreter_batch(mt_interpreter *interpreter,
+                                                   const motet_instruction *instruction) {
+  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+  const mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
+  return instruction->range > 0 ? &input->share.batch : &input->batch;
+}
 
 /** One use of the value less; at the last one its buffer goes back to the pool. */
 void mt_interpreter_release(mt_interpreter *interpreter, mt_value *value);

@@ -39,6 +39,29 @@ static motet_status refuse(const mt_interpreter *interpreter, int64_t index, mot
   return MOTET_ERROR_UNSUPPORTED;
 }
 
+/** Of compute on a share: image modules stand in front of a decoder's layers in one stage, or elsewhere. */
+static motet_status check_shared(const mt_interpreter *interpreter, int64_t index, motet_error *error) {
+  const motet_instruction *instruction = &interpreter->instructions[index];
+  const motet_program *program = interpreter->program;
+  int32_t embedding = interpreter->options.config->vision.layers + 2;
+  if (instruction->range == 0 || instruction->kind > MOTET_RECOMPUTE) {
+    bool behind = program->share_count > 0 && instruction->kind == MOTET_FWD && instruction->range == 0 &&
+                  program->stages[instruction->stage].layer_end > embedding;
+    return behind
+               ? refuse(interpreter, index, error, "of a cut microbatch it computes the image modules whole alone")
+               : MOTET_OK;
+  }
+  const motet_program_stage *stage = &program->stages[instruction->stage];
+  if (stage->layer_begin < stage->layer_end && stage->layer_end <= embedding)
+    return refuse(interpreter, index, error, "a share has tokens, and image modules alone have none");
+  if (stage->layer_begin < embedding && (instruction->kind == MOTET_BWD_W || instruction->kind == MOTET_RECOMPUTE))
+    return refuse(
+        interpreter, index, error,
+        "on shares a backward behind image modules of one stage is neither split nor recomputed: transpose "
+        "the image modules");
+  return MOTET_OK;
+}
+
 static motet_status check_supported(const mt_interpreter *interpreter, motet_error *error) {
   const motet_program *program = interpreter->program;
   for (int64_t i = 0; i < interpreter->instruction_count; i++) {
@@ -58,7 +81,8 @@ static motet_status check_supported(const mt_interpreter *interpreter, motet_err
     }
     default: break;
     }
-    if (instruction->range != 0) return refuse(interpreter, i, error, "it computes whole microbatches");
+    motet_status status = check_shared(interpreter, i, error);
+    if (status != MOTET_OK) return status;
   }
   return MOTET_OK;
 }
@@ -112,12 +136,23 @@ static motet_status allocate(mt_interpreter *interpreter, motet_error *error) {
   interpreter->kept = MT_ARENA_NEW(arena, mt_kept, stages);
   interpreter->inputs = MT_ARENA_NEW(arena, mt_input, 2 * (int64_t)interpreter->microbatches);
   interpreter->transfers = MT_ARENA_NEW(arena, mt_transfer *, program->buffer_count);
+  interpreter->wholes = MT_ARENA_NEW(arena, mt_value, edges);
+  interpreter->staged = MT_ARENA_NEW(arena, void *, program->buffer_count);
+  interpreter->pieces = MT_ARENA_NEW(arena, mt_share *, program->share_count);
   interpreter->optimizer_ranks = MT_ARENA_NEW(arena, int32_t, program->ranks);
   if (interpreter->outputs == NULL || interpreter->next_outputs == NULL || interpreter->received == NULL ||
       interpreter->gradients == NULL || interpreter->kept == NULL || interpreter->inputs == NULL ||
-      interpreter->transfers == NULL || interpreter->optimizer_ranks == NULL)
+      interpreter->transfers == NULL || interpreter->wholes == NULL || interpreter->staged == NULL ||
+      interpreter->pieces == NULL || interpreter->optimizer_ranks == NULL)
     return mt_error_memory(error, (unsigned long long)(stages + edges), "a step's tables");
   return MOTET_OK;
+}
+
+/** Whether the instruction's share has anything of what flows along the edge. */
+static bool reads(const mt_interpreter *interpreter, const motet_instruction *instruction, int32_t edge) {
+  const motet_program *program = interpreter->program;
+  return !mt_interpreter_is_seam(interpreter, edge) ||
+         program->shares[mt_column_of(program, interpreter->rank, instruction)].features > 0;
 }
 
 /** A forward, and its repetition, read what enters the stage: what was received, else this rank's own output. A
@@ -127,7 +162,7 @@ static void count_inputs(mt_interpreter *interpreter, const motet_instruction *i
   int32_t m = instruction->microbatch;
   for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
     int32_t edge = interpreter->in_edges[k], from = interpreter->program->edges[edge].from;
-    if (!mt_interpreter_active(interpreter, from, m)) continue;
+    if (!mt_interpreter_active(interpreter, from, m) || !reads(interpreter, instruction, edge)) continue;
     mt_value *received = &interpreter->received[mt_interpreter_cell(interpreter, edge, m)];
     if (received->uses == 0)
       interpreter->outputs[mt_interpreter_cell(interpreter, from, m)].uses++;
@@ -145,8 +180,11 @@ static void count_reads(mt_interpreter *interpreter, const motet_instruction *in
     count_inputs(interpreter, instruction);
   } else if (instruction->kind != MOTET_BWD_W && stage->out_edge >= 0 &&
              mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
-    mt_value *gradient = &interpreter->gradients[mt_interpreter_cell(interpreter, stage->out_edge, m)];
-    if (gradient->uses == 0) gradient->uses = 1; /* received ones are counted already */
+    bool seam = mt_interpreter_is_seam(interpreter, stage->out_edge);
+    mt_value *gradient = seam ? interpreter->wholes : interpreter->gradients;
+    gradient += mt_interpreter_cell(interpreter, stage->out_edge, m);
+    /* Received ones are counted already; a seam's pieces are put together and read once. */
+    if (gradient->uses == 0 || seam) gradient->uses = 1;
   }
 }
 
@@ -159,7 +197,9 @@ static motet_status count_uses(mt_interpreter *interpreter, motet_error *error) 
     bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
     if (instruction->kind == MOTET_RECV) {
       const motet_buffer *buffer = &program->buffers[instruction->buffer];
-      mt_value *table = buffer->kind == MOTET_BUFFER_ACTIVATION ? interpreter->received : interpreter->gradients;
+      mt_value *table = buffer->kind == MOTET_BUFFER_ACTIVATION             ? interpreter->received
+                        : mt_interpreter_is_seam(interpreter, buffer->edge) ? interpreter->wholes
+                                                                            : interpreter->gradients;
       table[mt_interpreter_cell(interpreter, buffer->edge, m)].uses++;
     } else if (instruction->kind == MOTET_SEND) {
       const motet_buffer *buffer = &program->buffers[instruction->buffer];
@@ -252,6 +292,7 @@ motet_status mt_interpreter_prepare(mt_interpreter *interpreter, motet_error *er
   if (status == MOTET_OK) status = count_uses(interpreter, error);
   if (status == MOTET_OK) status = adopt_carried(interpreter, error);
   if (status == MOTET_OK) status = fill_inputs(interpreter, error);
+  if (status == MOTET_OK) status = mt_interpreter_share_prepare(interpreter, error);
   if (status == MOTET_OK) find_optimizers(interpreter);
   return status;
 }

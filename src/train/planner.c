@@ -1,6 +1,7 @@
 #include "train/planner.h"
 
-#include "nn/network.h"
+#include "train/planner_context.h"
+#include "train/planner_tables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ typedef struct purpose {
 
 struct mt_planner {
   mt_planner_options options;
+  int32_t width; /* context ranks */
   mt_internvl config;
   mt_arena *arena;
   purpose purposes[2];
@@ -72,6 +74,7 @@ motet_status mt_planner_create(const mt_planner_options *options, motet_error *e
   mt_planner *planner = calloc(1, sizeof *planner);
   if (planner == NULL) return mt_error_memory(error, sizeof *planner, "the planner");
   planner->options = *options;
+  planner->width = options->context > 1 ? options->context : 1;
   planner->config = *options->config;
   planner->arena = mt_arena_create();
   motet_status status = planner->arena == NULL ? mt_error_memory(error, sizeof *planner, "the planner") : MOTET_OK;
@@ -97,159 +100,13 @@ void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);
   for (int32_t s = 0; s < derivation->stage_count; s++) {
     const mt_stage *stage = &derivation->stages[s];
-    if (!mt_stage_held(derivation, s, rank % planner->options.pipeline)) continue;
+    if (!mt_stage_held(derivation, s, rank / planner->width % planner->options.pipeline)) continue;
     for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) held[layer] = true;
   }
 }
 
 void mt_planner_trainable(const mt_planner *planner, bool *trainable) {
   memcpy(trainable, planner->trainable, (size_t)mt_planner_model(planner)->layer_count * sizeof *trainable);
-}
-
-/** One replica's step on its way to a plan. */
-typedef struct replica {
-  const mt_planner *planner;
-  const mt_model *model;
-  const bool *trainable; /* [layers] */
-  const mt_derivation *derivation;
-  const mt_planner_microbatch *data; /* [microbatches] */
-  const mt_layer_costs *costs;
-  mt_arena *arena;
-} replica;
-
-static bool is_image_layer(mt_internvl_kind kind) {
-  return kind == MT_INTERNVL_VISION_EMBED || kind == MT_INTERNVL_VISION_BLOCK || kind == MT_INTERNVL_PROJECTOR;
-}
-
-static double forward_seconds(const replica *this, const mt_stage *stage, const double *features) {
-  double seconds = 0;
-  for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) {
-    mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
-    if (is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
-    seconds += mt_layer_seconds(this->costs, kind, MT_PASS_FORWARD, features);
-  }
-  return seconds;
-}
-
-/** Seconds of a stage's backward; with @p inputs, of its first half where it is split: all but the matrices' weight
- * gradients. The head puts nothing off. */
-static double backward_seconds(const replica *this, const mt_stage *stage, const double *features, bool inputs) {
-  double seconds = 0;
-  if (stage->gate == MT_GATE_NONE) return 0;
-  bool sends = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL;
-  for (int32_t layer = stage->first_trainable; layer < stage->layer_end; layer++) {
-    mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
-    if (is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
-    bool passes_on = sends || layer > stage->first_trainable;
-    mt_layer_pass pass = !this->trainable[layer] ? MT_PASS_BACKWARD_X
-                         : passes_on             ? MT_PASS_BACKWARD
-                                                 : MT_PASS_BACKWARD_W;
-    double whole = mt_layer_seconds(this->costs, kind, pass, features);
-    double half = mt_layer_seconds(this->costs, kind, MT_PASS_BACKWARD_X, features);
-    seconds += inputs && kind != MT_INTERNVL_HEAD && half < whole ? half : whole;
-  }
-  return seconds;
-}
-
-static int64_t stage_parameters(const replica *this, const mt_stage *stage, bool trainable_only) {
-  int64_t count = 0;
-  for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++)
-    if (this->trainable[layer] || !trainable_only) count += this->model->layers[layer].parameters;
-  return count;
-}
-
-static motet_status fill_costs(const replica *this, motet_error *error, mt_cost_table *costs) {
-  int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
-  const mt_layer_costs *layers = this->costs;
-  double *forward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
-  double *backward = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
-  double *inputs = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
-  double *weights = MT_ARENA_NEW(this->arena, double, (int64_t)stages *microbatches);
-  double *optimizer = MT_ARENA_NEW(this->arena, double, stages);
-  if (forward == NULL || backward == NULL || inputs == NULL || weights == NULL || optimizer == NULL)
-    return mt_error_memory(error, (unsigned long long)stages * (unsigned)microbatches, "a step's costs");
-  for (int32_t m = 0; m < microbatches; m++) {
-    double features[MT_COST_FEATURES];
-    mt_cost_features(&this->data[m].batch, this->data[m].targets, features);
-    for (int32_t s = 0; s < stages; s++) {
-      const mt_stage *stage = &this->derivation->stages[s];
-      int64_t cell = (int64_t)s * microbatches + m;
-      forward[cell] = forward_seconds(this, stage, features);
-      backward[cell] = backward_seconds(this, stage, features, false);
-      inputs[cell] = backward_seconds(this, stage, features, true);
-      weights[cell] = backward[cell] - inputs[cell];
-    }
-  }
-  for (int32_t s = 0; s < stages; s++)
-    optimizer[s] = layers->optimizer_seconds_per_parameter *
-                   (double)stage_parameters(this, &this->derivation->stages[s], true);
-  *costs =
-      (mt_cost_table){.optimizer_seconds = optimizer, .links = {.local = layers->link, .remote = layers->link}};
-  costs->seconds[MT_COST_FORWARD] = costs->seconds[MT_COST_RECOMPUTE] =
-      (mt_cost_values){.values = forward, .stage_stride = microbatches, .microbatch_stride = 1};
-  costs->seconds[MT_COST_BACKWARD] =
-      (mt_cost_values){.values = backward, .stage_stride = microbatches, .microbatch_stride = 1};
-  costs->seconds[MT_COST_BACKWARD_X] =
-      (mt_cost_values){.values = inputs, .stage_stride = microbatches, .microbatch_stride = 1};
-  costs->seconds[MT_COST_BACKWARD_W] =
-      (mt_cost_values){.values = weights, .stage_stride = microbatches, .microbatch_stride = 1};
-  return MOTET_OK;
-}
-
-/** Weights, and for what trains a gradient and two moments, all float32; exact sums are two doubles a gradient. */
-enum { WEIGHT_BYTES = 4, STATE_BYTES = 16, EXACT_BYTES = 16 };
-
-/** Which stages' backward is split. What is put off is counted from the forward on: the forecast is an upper bound.
- */
-static void find_split(const mt_derivation *derivation, bool *split) {
-  for (int64_t i = 0; i < derivation->body_begin[derivation->ranks]; i++)
-    if (derivation->body[i].kind == MOTET_BWD_W) split[derivation->body[i].stage] = true;
-}
-
-static motet_status fill_sizes(const replica *this, motet_error *error, mt_sizes *sizes) {
-  const mt_internvl *config = &this->planner->config;
-  bool exact = this->planner->options.exact;
-  mt_element element = this->planner->options.element;
-  int32_t stages = this->derivation->stage_count, microbatches = this->derivation->microbatches;
-  int64_t cells = (int64_t)stages * microbatches;
-  int64_t *held = MT_ARENA_NEW(this->arena, int64_t, stages), *weights = MT_ARENA_NEW(this->arena, int64_t, stages);
-  int64_t *saved = MT_ARENA_NEW(this->arena, int64_t, cells), *outputs = MT_ARENA_NEW(this->arena, int64_t, cells);
-  int32_t *tokens = MT_ARENA_NEW(this->arena, int32_t, microbatches);
-  bool *split = MT_ARENA_NEW(this->arena, bool, stages);
-  if (split != NULL) find_split(this->derivation, split);
-  if (split == NULL || held == NULL || weights == NULL || saved == NULL || outputs == NULL || tokens == NULL)
-    return mt_error_memory(error, (unsigned long long)cells, "a step's sizes");
-  for (int32_t s = 0; s < stages; s++) {
-    const mt_stage *stage = &this->derivation->stages[s];
-    int64_t all = stage_parameters(this, stage, false), trained = stage_parameters(this, stage, true);
-    held[s] = (all - trained) * WEIGHT_BYTES + trained * (exact ? STATE_BYTES + EXACT_BYTES : STATE_BYTES);
-    weights[s] = trained * (exact ? EXACT_BYTES : WEIGHT_BYTES);
-    for (int32_t m = 0; m < microbatches; m++) {
-      int64_t rows = 0, columns = 0;
-      if (stage->layer_end > 0)
-        mt_network_output_shape(config, stage->layer_end - 1, &this->data[m].batch, &rows, &columns);
-      outputs[s * (int64_t)microbatches + m] = rows * columns * (int64_t)mt_element_bytes(element);
-      if (stage->gate != MT_GATE_NONE)
-        saved[s * (int64_t)microbatches + m] =
-            mt_network_saved_bytes(config, element, this->trainable, stage->layer_begin, stage->layer_end,
-                                   stage->first_trainable, &this->data[m].batch);
-      if (split[s])
-        saved[s * (int64_t)microbatches + m] +=
-            mt_network_deferred_bytes(config, element, this->trainable, stage->layer_begin, stage->layer_end,
-                                      stage->first_trainable, &this->data[m].batch);
-    }
-  }
-  for (int32_t m = 0; m < microbatches; m++) tokens[m] = this->data[m].batch.tokens;
-  *sizes = (mt_sizes){
-      .static_bytes = held,
-      .weight_bytes = weights,
-      .saved_bytes = {.values = saved, .stage_stride = microbatches, .microbatch_stride = 1},
-      .output_bytes = {.values = outputs, .stage_stride = microbatches, .microbatch_stride = 1},
-      .tied_bytes =
-          (int64_t)config->decoder.vocabulary * config->decoder.hidden * (exact ? EXACT_BYTES : WEIGHT_BYTES),
-      .tokens = tokens,
-  };
-  return MOTET_OK;
 }
 
 static motet_status make_replica(const mt_planner *planner, mt_planner_purpose which,
@@ -263,23 +120,37 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
   uint64_t all = 0, images = 0;
   for (int32_t j = 0; j < model->module_count; j++) {
     all |= UINT64_C(1) << j;
-    if (is_image_layer((mt_internvl_kind)model->layers[model->modules[j].layer_begin].kind))
+    if (mt_planner_is_image_layer((mt_internvl_kind)model->layers[model->modules[j].layer_begin].kind))
       images |= UINT64_C(1) << j;
   }
   for (int32_t m = 0; m < count; m++) present[m] = microbatches[m].batch.tiles > 0 ? all : all & ~images;
   mt_derivation *derivation;
   motet_status status = derive(planner, which, present, arena, error, &derivation);
   if (status != MOTET_OK) return status;
-  replica this = {.planner = planner,
-                  .model = model,
-                  .trainable = which == MT_PLANNER_TRAIN ? planner->trainable : planner->frozen,
-                  .derivation = derivation,
-                  .data = microbatches,
-                  .costs = &planner->options.costs,
-                  .arena = arena};
+  mt_planner_column *columns;
+  int32_t *tokens = MT_ARENA_NEW(arena, int32_t, count);
+  if (tokens == NULL) return mt_error_memory(error, (unsigned)count, "a step's plan");
+  for (int32_t m = 0; m < count; m++) tokens[m] = microbatches[m].batch.tokens;
+  status = mt_planner_whole_columns(arena, microbatches, count, error, &columns);
+  if (status != MOTET_OK) return status;
+  mt_planner_tables tables = {.config = &planner->config,
+                              .model = model,
+                              .trainable = which == MT_PLANNER_TRAIN ? planner->trainable : planner->frozen,
+                              .exact = planner->options.exact,
+                              .element = planner->options.element,
+                              .derivation = derivation,
+                              .costs = &planner->options.costs,
+                              .arena = arena,
+                              .columns = count,
+                              .column = columns};
   *part = (mt_plan_replica){.derivation = derivation, .costs = costs};
-  status = fill_costs(&this, error, costs);
-  return status == MOTET_OK ? fill_sizes(&this, error, &part->sizes) : status;
+  status = mt_planner_tables_costs(&tables, error, costs);
+  if (status == MOTET_OK) status = mt_planner_tables_sizes(&tables, error, &part->sizes);
+  part->sizes.tokens = tokens;
+  if (status == MOTET_OK && planner->width > 1)
+    status =
+        mt_planner_context(&tables, microbatches, planner->width, planner->options.ulysses, error, part, costs);
+  return status;
 }
 
 /** The replica's part of what the step before left, in its own numbers, without what turns out to have no data. */
@@ -296,7 +167,8 @@ static motet_status make_carried(const mt_planner *planner, int32_t replica_numb
     int32_t microbatch = carried[i].microbatch - replica_number * count;
     if (microbatch < 0 || microbatch >= count || microbatches[microbatch].batch.tiles == 0) continue;
     list[part->carried_count++] =
-        (motet_carried){carried[i].stage, microbatch, carried[i].rank - replica_number * planner->options.pipeline};
+        (motet_carried){carried[i].stage, microbatch,
+                        carried[i].rank - replica_number * planner->options.pipeline * planner->width};
   }
   return MOTET_OK;
 }

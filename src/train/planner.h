@@ -16,6 +16,8 @@ typedef struct mt_planner_options {
   bool trainable[3]; /* vision, projector, llm */
   bool recompute[3]; /* modules whose saved activations are dropped and computed again for the backward */
   int32_t pipeline, replicas;
+  int32_t context;      /* ranks of the plane that each pipeline rank is; 0 or 1: one */
+  int32_t ulysses;      /* most ranks of a group that exchange heads; 0 or 1: none */
   int32_t microbatches; /* of one replica */
   const int64_t *split; /* layers of each stage of the sharded regions, or NULL */
   int32_t split_count;
@@ -45,10 +47,19 @@ typedef enum mt_planner_purpose {
   MT_PLANNER_EVALUATE /* nothing trains: forward alone, and nothing runs ahead of its step */
 } mt_planner_purpose;
 
+/** Segments [segment_begin, segment_end) of a microbatch, computed by these context ranks together. */
+typedef struct mt_planner_group {
+  int32_t segment_begin, segment_end;
+  int32_t degree;
+  const int32_t *context_ranks; /* [degree] ascending */
+} mt_planner_group;
+
 /** What planning knows of a microbatch. */
 typedef struct mt_planner_microbatch {
-  mt_batch batch; /* shapes */
+  mt_batch batch; /* shapes; with context parallelism also where image features stand */
   int32_t targets;
+  int32_t group_count; /* with context parallelism: of disjoint ranks; together they have all segments, in order */
+  const mt_planner_group *groups;
 } mt_planner_microbatch;
 
 /**

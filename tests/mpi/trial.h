@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "train/interpreter.h"
 #include "train/planner.h"
+#include "train/share.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +45,11 @@ static inline void trial_data_fill(trial_data *data, const mt_internvl *config, 
       trial_microbatch *own = &data->microbatches[step][m];
       int tiles = text_only_too ? (m + step) % 3 : 1 + (m + step) % 3, segments = 1 + m % 3;
       int features = tiles * config->tokens_per_tile, tokens = features + 6 + (5 * m + step) % 7;
-      own->shape =
-          (mt_batch){.tokens = tokens, .segments = segments, .segment_begin = own->segment_begin, .tiles = tiles};
+      own->shape = (mt_batch){.tokens = tokens,
+                              .segments = segments,
+                              .segment_begin = own->segment_begin,
+                              .tiles = tiles,
+                              .feature_rows = own->feature_rows};
       for (int s = 0; s <= segments; s++)
         own->segment_begin[s] = s == segments ? tokens : s * 2 + (s > 0 ? features : 0);
       for (int t = 0; t < tokens; t++) {
@@ -91,6 +95,9 @@ static inline motet_status trial_load(void *context, bool next, int32_t microbat
 typedef struct trial {
   const char *schedule;
   int32_t pipeline, replicas;
+  int32_t context; /* ranks of a plane; 0: none */
+  int32_t ulysses; /* most ranks of a group that exchange heads */
+  bool flexible;   /* groups drawn anew for every microbatch, some ranks without any; else one of all ranks */
   bool trainable[3];
   bool exact;
   bool recompute[3];
@@ -103,6 +110,8 @@ typedef struct trial_result {
   uint64_t digests[TRIAL_STEPS];      /* of the weights */
   double first_moments;               /* norm of AdamW's first moments after one step, of what this rank holds */
   int64_t peak_bytes, forecast_bytes; /* activations of the last step */
+  mt_context_counts counts;           /* of all steps */
+  double expected_forward;            /* elements that attention has to send, by the volume formulas */
 } trial_result;
 
 static inline double trial_first_moments(mt_network *network) {
@@ -117,6 +126,57 @@ static inline double trial_first_moments(mt_network *network) {
   return sqrt(sum);
 }
 
+/** One group of all ranks, or drawn ones: consecutive segments to each, some ranks left out. */
+static inline void trial_cut(const trial *what, int step, int m, mt_arena *arena,
+                             mt_planner_microbatch *microbatch) {
+  int32_t segments = microbatch->batch.segments, width = what->context;
+  mt_planner_group *groups = MT_ARENA_NEW(arena, mt_planner_group, segments);
+  int32_t *ranks = MT_ARENA_NEW(arena, int32_t, width), used = 0;
+  mt_random random = mt_random_stream((uint64_t)(step * 100 + m), "groups");
+  microbatch->groups = groups;
+  for (int32_t i = 0; i < width; i++) ranks[i] = i;
+  if (!what->flexible) {
+    groups[microbatch->group_count++] =
+        (mt_planner_group){.segment_end = segments, .degree = width, .context_ranks = ranks};
+    return;
+  }
+  for (int32_t segment = 0; segment < segments && used < width;) {
+    mt_planner_group *group = &groups[microbatch->group_count++];
+    used += (int32_t)mt_random_below(&random, 2); /* one is left out */
+    if (used >= width) used = width - 1;
+    *group = (mt_planner_group){.segment_begin = segment, .context_ranks = ranks + used};
+    group->degree = 1 + (int32_t)mt_random_below(&random, (uint64_t)(width - used));
+    used += group->degree;
+    segment += 1 + (int32_t)mt_random_below(&random, (uint64_t)(segments - segment));
+    if (used >= width) segment = segments;
+    group->segment_end = segment;
+  }
+  groups[microbatch->group_count - 1].segment_end = segments;
+}
+
+/** Elements that a rank's attention sends forward in a step: (tokens / d) [(2h + 2kv)(U - 1)/U + 2kv (R - 1)] a
+ * layer, a ring without the rounding of zig-zag pieces. */
+static inline double trial_volume(const mt_internvl *config, const trial *what, const motet_program *program,
+                                  int32_t rank) {
+  double elements = 0;
+  for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+    const motet_instruction *x = &program->instructions[i];
+    if (x->kind != MOTET_FWD || x->range == 0) continue;
+    const motet_range *range = &program->ranges[x->range];
+    int32_t first_block = config->vision.layers + 3, last = first_block + config->decoder.layers;
+    int32_t begin = program->stages[x->stage].layer_begin, end = program->stages[x->stage].layer_end;
+    begin = begin > first_block ? begin : first_block;
+    end = end < last ? end : last;
+    if (begin >= end) continue;
+    double u = mt_share_ulysses(config, what->ulysses, range->degree), r = range->degree / u;
+    double kv = (config->decoder.kv_heads < u ? u : config->decoder.kv_heads) * config->decoder.head_dim;
+    double h = (double)config->decoder.heads * config->decoder.head_dim;
+    elements += (end - begin) * (double)(range->end - range->begin) / range->degree *
+                ((2 * h + 2 * kv) * (u - 1) / u + 2 * kv * (r - 1));
+  }
+  return elements;
+}
+
 /** Plans and runs TRIAL_STEPS steps of @p trial on the transport's ranks. */
 static inline motet_status trial_run(const trial *what, trial_data *data, mt_transport *transport,
                                      motet_error *error, trial_result *result) {
@@ -124,6 +184,8 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                                 .schedule = what->schedule,
                                 .pipeline = what->pipeline,
                                 .replicas = what->replicas,
+                                .context = what->context,
+                                .ulysses = what->ulysses,
                                 .microbatches = TRIAL_MICROBATCHES / what->replicas,
                                 .exact = what->exact,
                                 .search_seconds = 0.005};
@@ -145,8 +207,9 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
   if (what->exact) status = mt_network_sum_exactly(result->network, TRIAL_MICROBATCHES, error);
   if (status != MOTET_OK) goto done;
   status = mt_interpreter_create(
-      &(mt_interpreter_options){.config = data->config, .network = result->network, .transport = transport}, error,
-      &interpreter);
+      &(mt_interpreter_options){
+          .config = data->config, .network = result->network, .transport = transport, .ulysses = what->ulysses},
+      error, &interpreter);
   mt_batch_source source = {.context = data, .shape = trial_shape, .load = trial_load};
   motet_carried *carried = NULL;
   int32_t carried_count = 0;
@@ -157,6 +220,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
     data->step = step;
     for (int m = 0; m < TRIAL_MICROBATCHES; m++)
       batches[m] = (mt_planner_microbatch){.batch = data->microbatches[step][m].shape, .targets = 6};
+    for (int m = 0; m < TRIAL_MICROBATCHES && what->context > 1; m++) trial_cut(what, step, m, arena, &batches[m]);
     status = mt_planner_plan(planner, MT_PLANNER_TRAIN, batches, carried != NULL ? carried : &nothing,
                              carried_count, arena, error, &plan);
     if (status != MOTET_OK) break;
@@ -175,6 +239,11 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
     if (status == MOTET_OK) {
       result->norms[step] = measured.gradient_norm;
       result->digests[step] = measured.weights_digest;
+      result->counts.ring_forward += measured.counts.ring_forward;
+      result->counts.ring_backward += measured.counts.ring_backward;
+      result->counts.ulysses_forward += measured.counts.ulysses_forward;
+      result->counts.ulysses_backward += measured.counts.ulysses_backward;
+      result->expected_forward += trial_volume(data->config, what, plan.program, transport->rank);
       if (step == 0) result->first_moments = trial_first_moments(result->network);
       result->peak_bytes = measured.peak_bytes;
       if (plan.verification.memory != NULL)

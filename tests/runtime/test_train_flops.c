@@ -19,10 +19,10 @@ static const int32_t one_segment[] = {0, 40}, two_segments[] = {0, 10, 30};
 
 /* The second has no picture. */
 static const mt_planner_microbatch data[MICROBATCHES] = {
-    {{.tokens = 40, .segments = 1, .segment_begin = one_segment, .tiles = 2}, 7},
-    {{.tokens = 30, .segments = 2, .segment_begin = two_segments, .tiles = 0}, 30},
-    {{.tokens = 40, .segments = 1, .segment_begin = one_segment, .tiles = 1}, 1},
-    {{.tokens = 30, .segments = 2, .segment_begin = two_segments, .tiles = 3}, 12},
+    {.batch = {.tokens = 40, .segments = 1, .segment_begin = one_segment, .tiles = 2}, .targets = 7},
+    {.batch = {.tokens = 30, .segments = 2, .segment_begin = two_segments, .tiles = 0}, .targets = 30},
+    {.batch = {.tokens = 40, .segments = 1, .segment_begin = one_segment, .tiles = 1}, .targets = 1},
+    {.batch = {.tokens = 30, .segments = 2, .segment_begin = two_segments, .tiles = 3}, .targets = 12},
 };
 
 static bool close_to(double a, double b) { return fabs(a - b) <= 1e-9 * (fabs(a) + fabs(b)); }
