@@ -38,8 +38,8 @@ static map_seconds map_on_device(const mt_device *device, const mt_product *prod
                        .weight = mt_product_seconds(device, &(mt_product_shape){in, out, rows, copies})};
 }
 
-/* Maps that follow each other from the same rows and width are one product: queries, keys and values, a gate and its
- * other half. Returns the next product behind them. */
+/* Maps that follow each other from the same rows and width are one product: queries, keys and values, a gate and
+ * its other half. Returns the next product behind them. */
 static int32_t joined_maps(const mt_layer_design *design, int32_t first, mt_product *joined) {
   int32_t next = first + 1;
   *joined = design->products[first];

@@ -139,8 +139,11 @@ void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const do
   *result = (mt_span_forecast){0};
   mt_layer_forecast layer = {0};
   double *seconds = result->seconds;
+  int32_t known = -1; /* the layer that `layer` was made for */
   for (int32_t l = span->layer_begin; l < span->layer_end; l++) {
-    if (l == span->layer_begin || !alike(forecast, l - 1, l)) mt_forecast_layer(forecast, l, extents, &layer);
+    if (span->absent >> forecast->architecture->model->layers[l].module & 1) continue;
+    if (known < 0 || !alike(forecast, known, l)) mt_forecast_layer(forecast, l, extents, &layer);
+    known = l;
     seconds[MT_COST_FORWARD] += layer.forward + layer.forward_exchange;
     result->exchange_seconds += layer.forward_exchange;
     result->output_bytes = layer.output_bytes;
@@ -216,6 +219,7 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
     int32_t begin = span->layer_begin, end = span->layer_end;
     if (model->modules[j].layer_begin > begin) begin = model->modules[j].layer_begin;
     if (model->modules[j].layer_end < end) end = model->modules[j].layer_end;
+    if (span->absent >> j & 1) continue;
     const mt_parallel *parallel = &forecast->parallel[j];
     double dense = 0, expert = 0;
     mt_layer_parameters held = {.dense_copies = 1, .expert_copies = 1};

@@ -50,6 +50,7 @@ typedef struct mt_span {
   int32_t layer_begin, layer_end;
   int32_t first_trainable; /* the layer at which its backward stops; -1: no backward */
   bool sends_gradient;     /* to what stands in front of it; then first_trainable is layer_begin */
+  uint64_t absent;         /* bit j: module j has nothing to do here: no data, or its outputs are cached */
 } mt_span;
 
 /** A stage and a microbatch: what the cost table and the size tables hold. */

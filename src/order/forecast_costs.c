@@ -50,9 +50,12 @@ static void fill_stage(const mt_derivation *derivation, const mt_forecast *forec
   mt_span span = mt_forecast_span_of(&derivation->stages[stage]);
   int64_t working = 0, each = derivation->microbatches / room->columns;
   double backward = 0;
+  uint64_t always_cached = UINT64_MAX; /* such modules need not be there at all */
+  for (int32_t m = 0; m < derivation->microbatches; m++) always_cached &= derivation->cached[m];
   for (int64_t m = 0; m < room->columns; m++) {
     int64_t cell = stage * room->columns + m;
     mt_span_forecast result = {0};
+    span.absent = ~(derivation->present[m] & ~derivation->cached[m]);
     if (mt_stage_active(derivation, stage, (int32_t)m))
       mt_forecast_span(forecast, &span, extents + m * MT_EXTENTS, &result);
     for (int k = 0; k < FILLED; k++) room->seconds[filled[k]][cell] = result.seconds[filled[k]];
@@ -63,6 +66,7 @@ static void fill_stage(const mt_derivation *derivation, const mt_forecast *forec
     backward = result.seconds[MT_COST_BACKWARD];
   }
   mt_state_forecast state;
+  span.absent = always_cached;
   mt_forecast_state(forecast, &span, backward, &state);
   room->gradients[stage] = state.gradient_bytes;
   room->held[stage] = state.static_bytes + working;

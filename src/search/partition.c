@@ -13,8 +13,8 @@ typedef struct finder {
   int32_t stages;
   double *work, *head, *tail; /* [layers + 1] sums before a layer: all microbatches; one forward; one backward */
   int32_t *need;              /* [layers + 1] stages that what follows takes at least to stay below the best */
-  int32_t *trial, *best;
-  double best_seconds;
+  int32_t *trial, *best, *champion; /* champion: the best of all starts */
+  double best_seconds, champion_seconds;
   int64_t left; /* evaluations */
 } finder;
 
@@ -185,10 +185,12 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .need = MT_ARENA_NEW(arena, int32_t, r->layers + 1),
                 .trial = MT_ARENA_NEW(arena, int32_t, stages),
                 .best = MT_ARENA_NEW(arena, int32_t, stages),
+                .champion = MT_ARENA_NEW(arena, int32_t, stages),
                 .best_seconds = INFINITY,
+                .champion_seconds = INFINITY,
                 .left = r->evaluations > 0 ? r->evaluations : EVALUATIONS};
   if (f->work == NULL || f->head == NULL || f->tail == NULL || f->need == NULL || f->trial == NULL ||
-      f->best == NULL)
+      f->best == NULL || f->champion == NULL)
     return mt_error_memory(error, (unsigned long long)r->layers * 32, "a partition");
   for (int32_t l = 0; l < r->layers; l++) {
     f->work[l + 1] = f->work[l] + r->microbatches * (r->forward[l] + r->backward[l]);
@@ -199,14 +201,28 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
   return mt_search_pipeline_create(arena, r->ranks, r->chunks, r->microbatches, error, &f->pipeline);
 }
 
-/* Starts from the partition of the least limit, from the even one, and from filling by a little more. */
-static void seed(finder *f, double limit) {
-  for (int i = 0; i < 4; i++)
-    if (fill_trial(f, limit * (1.0 + 1e-9 + 0.03 * i))) try_trial(f);
+/* Climbs from the partition on trial; what is better than all before becomes the champion. */
+static void start(finder *f) {
+  f->best_seconds = INFINITY;
+  if (!try_trial(f)) return;
+  climb(f);
+  if (!(f->best_seconds < f->champion_seconds)) return;
+  f->champion_seconds = f->best_seconds;
+  memcpy(f->champion, f->best, (size_t)f->stages * sizeof *f->champion);
+}
+
+/* Starts from the even partition, from that of the least limit, and from filling by ever more than it: a climb ends
+ * at the next local optimum, and there are many. Half of the effort is left for the proof. */
+static void search_from_starts(finder *f, double limit) {
+  enum { STARTS = 24 };
+  int64_t half = f->left / 2;
+  for (int i = 0; i < STARTS && f->left > half; i++)
+    if (fill_trial(f, limit * (1.0 + 1e-9 + 0.01 * i))) start(f);
   for (int32_t s = 0; s < f->stages; s++)
     f->trial[s] = f->request->layers / f->stages + (s < f->request->layers % f->stages);
-  bool enough = f->request->layers >= f->stages * f->request->least;
-  if (enough) try_trial(f);
+  if (f->request->layers >= f->stages * f->request->least) start(f);
+  f->best_seconds = f->champion_seconds;
+  if (!isinf(f->best_seconds)) memcpy(f->best, f->champion, (size_t)f->stages * sizeof *f->best);
 }
 
 motet_status mt_partition_find(mt_arena *arena, const mt_partition_request *request, motet_error *error,
@@ -218,9 +234,8 @@ motet_status mt_partition_find(mt_arena *arena, const mt_partition_request *requ
     return mt_error_set(error, MOTET_ERROR_ILLEGAL, "%d layers do not give each of %d stages %d", request->layers,
                         f.stages, request->least);
   double limit = least_limit(&f);
-  seed(&f, limit);
+  search_from_starts(&f, limit);
   if (isinf(f.best_seconds)) memcpy(f.best, f.trial, (size_t)f.stages * sizeof *f.best);
-  if (!isinf(f.best_seconds)) climb(&f);
   double all = f.work[request->layers] / request->ranks;
   partition->bound = fmax(limit, all);
   set_needs(&f, f.best_seconds);

@@ -171,6 +171,13 @@ static void test_spans_are_sums(void **state) {
   near(sum.seconds[MT_COST_BACKWARD], input + weight + again);
   assert_true(again > 0 && sum.saved_bytes == saved);
   f->model->model->layers[2].trainable = true;
+  /* A module whose outputs are cached neither computes nor holds anything. */
+  const mt_span cached = {.layer_end = LAYERS + 2, .first_trainable = 1, .absent = 1};
+  mt_state_forecast held;
+  mt_forecast_span(&f->forecast, &cached, f->extents, &sum);
+  mt_forecast_state(&f->forecast, &cached, 0, &held);
+  assert_true(sum.seconds[MT_COST_FORWARD] == 0 && sum.seconds[MT_COST_BACKWARD] == 0 && sum.saved_bytes == 0);
+  assert_true(held.static_bytes == 0 && held.optimizer_seconds == 0);
 }
 
 /* Activations that leave and come back at 1 TB/s hide; at 1 GB/s they stand in the open, both ways. */
