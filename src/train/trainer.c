@@ -57,6 +57,14 @@ static motet_status make_arenas(mt_trainer *trainer, motet_error *error) {
   return MOTET_OK;
 }
 
+/** What of the data set will not be seen. */
+static void tell_dropped(const mt_trainer *trainer, const mt_dataset *dataset, const char *key) {
+  const int32_t dropped = dataset == NULL ? 0 : mt_dataset_dropped(dataset);
+  if (dropped == 0) return;
+  mt_trainer_say(trainer, "%s: %d of %d samples are longer than data.max_tokens %" PRId64 " and left out", key,
+                 (int)dropped, (int)(dropped + mt_dataset_count(dataset)), trainer->job->data.max_tokens);
+}
+
 /** Who writes which layer into a checkpoint: the first rank that holds it. */
 static motet_status fill_writer(mt_trainer *trainer, motet_error *error) {
   const mt_planner *planner = trainer->setup.planner;
@@ -165,6 +173,10 @@ motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, con
       mt_dataset_count(trainer->setup.eval) < trainer->setup.rows)
     status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "data.eval has %d samples; it needs one a microbatch, %d",
                           (int)mt_dataset_count(trainer->setup.eval), (int)trainer->setup.rows);
+  if (status == MOTET_OK) {
+    tell_dropped(trainer, trainer->setup.train, "data.train");
+    tell_dropped(trainer, trainer->setup.eval, "data.eval");
+  }
   if (status == MOTET_OK) status = open_network(trainer, error);
   if (status == MOTET_OK) status = fill_writer(trainer, error);
   if (status == MOTET_OK)

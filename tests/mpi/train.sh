@@ -34,6 +34,19 @@ for key in step loss learning_rate gradient_norm tokens step_seconds mfu idle_sh
 done
 column alone loss | awk 'NR == 1 { first = $1 } END { exit !($1 < first - 0.5) }' || fail "the loss does not fall"
 
+# Videos beside pictures: a tile a frame, and the same losses on two ranks, where the owners decode them.
+for n in 1 2 3 4; do
+  echo '{"messages": [{"role": "user", "content": "<video> or <image>?"}, {"role": "assistant", "content": "Both."}], "videos": ["../../video/waves.mp4"], "images": ["rgb.png"]}'
+  echo '{"messages": [{"role": "user", "content": "And this?"}, {"role": "assistant", "content": "A wave."}], "video": "../../video/moving.gif"}'
+done >"$work/videos.jsonl"
+videos="data.train=$work/videos.jsonl data.eval= train.steps=2 train.global_batch=4 data.video_frames=3"
+run films $videos parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>'
+run films2 $videos
+[ "$(column films loss)" = "$(column films2 loss)" ] || fail "films on two ranks: $(column films2 loss)"
+[ "$(decoded films)" = "$(decoded films2)" ] || fail "films: $(decoded films2) tiles decoded, alone $(decoded films)"
+run short data.max_tokens=45 data.eval= train.steps=1
+grep -q 'data.train: 8 of 40 samples are longer than data.max_tokens 45' "$out" || fail "nothing about long samples"
+
 # Stopped after three steps and continued: the same bits as in one go.
 run whole train.steps=6 train.save_every=3
 run parts train.steps=3
