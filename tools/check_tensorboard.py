@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-TAGS = {"loss", "learning_rate", "gradient_norm", "tokens_per_second", "step_seconds", "idle_share", "mfu", "memory_bytes"}
+TAGS = {"loss", "learning_rate", "gradient_norm", "tokens_per_second", "step_seconds", "idle_share", "mfu", "memory_bytes", "input_stall_seconds"}
 
 
 def main():

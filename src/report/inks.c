@@ -3,28 +3,29 @@
 #include <string.h>
 
 /* Letters and colours of each set. Colours follow Okabe and Ito's palette, which colour-blind readers can tell
- * apart: blue and orange for the first sharded region, sky blue and yellow for the first replicated one. */
+ * apart: blue and orange for the first sharded region, sky blue and yellow for the first replicated one; weight
+ * gradients and recompute are chosen by the distances that dichromats see (tests/web/test_report.py). */
 static const mt_ink set_inks[MT_INK_SETS][MT_INK_KINDS] = {
     {{'F', "F", "-", "─", {25, 31}, {231, 231}},
      {'B', "B", "=", "━", {214, 172}, {16, 16}},
      {'X', "X", "=", "━", {214, 172}, {16, 16}},
-     {'W', "W", "~", "╌", {36, 29}, {16, 231}},
-     {'R', "R", "-", "─", {60, 61}, {231, 231}}},
+     {'W', "W", "~", "╌", {108, 65}, {16, 231}},
+     {'R', "R", "-", "─", {88, 52}, {231, 231}}},
     {{'f', "f", "-", "─", {117, 153}, {16, 16}},
      {'b', "b", "=", "━", {228, 186}, {16, 16}},
      {'x', "x", "=", "━", {228, 186}, {16, 16}},
-     {'w', "w", "~", "╌", {151, 115}, {16, 16}},
-     {'r', "r", "-", "─", {146, 147}, {16, 16}}},
+     {'w', "w", "~", "╌", {194, 151}, {16, 16}},
+     {'r', "r", "-", "─", {135, 99}, {16, 16}}},
     {{'G', "G", "-", "─", {97, 61}, {231, 231}},
      {'C', "C", "=", "━", {211, 175}, {16, 16}},
      {'Y', "Y", "=", "━", {211, 175}, {16, 16}},
-     {'V', "V", "~", "╌", {65, 71}, {231, 16}},
-     {'S', "S", "-", "─", {60, 61}, {231, 231}}},
+     {'V', "V", "~", "╌", {36, 29}, {16, 231}},
+     {'S', "S", "-", "─", {88, 52}, {231, 231}}},
     {{'g', "g", "-", "─", {183, 141}, {16, 16}},
      {'c', "c", "=", "━", {223, 180}, {16, 16}},
      {'y', "y", "=", "━", {223, 180}, {16, 16}},
-     {'v', "v", "~", "╌", {194, 157}, {16, 16}},
-     {'s', "s", "-", "─", {146, 147}, {16, 16}}},
+     {'v', "v", "~", "╌", {157, 115}, {16, 16}},
+     {'s', "s", "-", "─", {135, 99}, {16, 16}}},
 };
 
 static const mt_ink optimizer_ink = {'O', "O", "-", "─", {240, 240}, {231, 231}};

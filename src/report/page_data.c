@@ -330,7 +330,7 @@ static uint32_t color_of(uint8_t color) {
 static const uint32_t idle_colors[MT_IDLE_CAUSES + 1][2] = {
     [MT_IDLE_WARM_UP] = {0xc9ced6, 0x444b57},         [MT_IDLE_COOL_DOWN] = {0xdfe3e8, 0x343a44},
     [MT_IDLE_STAGE_IMBALANCE] = {0xd55e00, 0xff8700}, [MT_IDLE_MICROBATCH_VARIANCE] = {0xcc79a7, 0xff9ecb},
-    [MT_IDLE_COMMUNICATION] = {0x5b3a99, 0xb39ddb},   [MT_IDLE_DATA_PARALLEL_WAIT] = {0x7c9a1c, 0xafd700},
+    [MT_IDLE_COMMUNICATION] = {0x5b3a99, 0xb39ddb},   [MT_IDLE_DATA_PARALLEL_WAIT] = {0x69e187, 0x96f096},
     [MT_IDLE_INPUT_STALL] = {0xe0c400, 0xffff5f},     [MT_IDLE_CAUSES] = {0xe9edf2, 0x2a2f38},
 };
 

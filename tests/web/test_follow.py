@@ -110,7 +110,7 @@ class Follow(unittest.TestCase):
         self.until(lambda: "step 2 of 20, 9 s left, loss 4," in self.text("#live-words"))
         self.assertIn("measured against simulated +25.0%", self.text("#live-words"))
         headings = [caption.text.split("\n")[0] for caption in self.web.find_elements("css selector", "#training figcaption")]
-        self.assertEqual(headings, ["loss", "tokens per second", "step time", "program, measured and simulated", "idle", "model FLOPs utilization",
+        self.assertEqual(headings, ["loss", "tokens per second", "step time", "makespan", "idle", "model FLOPs utilization",
                                     "gradient norm"])
         self.assertEqual(self.web.execute_script("return window.mark"), 1)
         # A timeline comes with another page, which loads itself.

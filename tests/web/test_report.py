@@ -144,6 +144,42 @@ class Shown(Report):
             self.draw()
 
 
+    def test_colours_for_dichromats(self):
+        """Inks that mean different things differ for people without one kind of cones, by Machado et al. (2009, severity 1) in CIELAB."""
+        kinds_of_cones = {"all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+                          "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+                          "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+                          "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]}
+
+        def lab(colour, seen):
+            rgb = [((colour >> shift) & 255) / 255 for shift in (16, 8, 0)]
+            rgb = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+            r, g, b = [min(1, max(0, sum(k * c for k, c in zip(row, rgb)))) for row in seen]
+            xyz = ((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505, 0.2126 * r + 0.7152 * g + 0.0722 * b, (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089)
+            x, y, z = [t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz]
+            return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+        def apart(one, other, least, what):
+            for cones, seen in kinds_of_cones.items():
+                self.assertGreater(sum((a - b) ** 2 for a, b in zip(lab(one, seen), lab(other, seen))) ** 0.5, least, (what, cones))
+
+        inks, ink = self.see("page.inks"), self.see("page.ink")
+        # The first sharded and the first replicated region; input gradients alone are a backward in looks, and have their letter.
+        work = [(number, name, even, odd) for number, (name, _, even, odd, *_) in enumerate(inks[:2 * ink["kinds"]]) if name != "input gradients"]
+        for k, (_, name, *colours) in enumerate(work):
+            for _, other, *others in work[:k]:
+                for one in colours:
+                    for two in others:
+                        if name != other:
+                            apart(one, two, 8, (name, other))
+        for theme in (2, 3):  # greys mean the pipeline's own shape; what came late differs from them and from one another
+            idle = [(row[0], row[theme]) for row in inks[ink["idle"]:]]
+            for k, (name, colour) in enumerate(idle):
+                for other, second in idle[:k]:
+                    if not {name, other} <= {"warm-up", "cool-down", "idle"}:
+                        apart(colour, second, 15, (name, other))
+
+
 class Pointed(Report):
     def test_click_chooses_and_shows_messages(self):
         i = self.find(1, "FWD", 3)

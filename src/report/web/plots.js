@@ -1,7 +1,7 @@
 /* A run's steps as plots: loss, throughput, measured against simulated and more. The pointer or the arrow keys choose a
  * step, which all plots show; a table says the same in words. While a run goes on, they grow. */
 
-const PLOT = { width: 460, height: 190, left: 56, right: 10, top: 12, bottom: 22 };
+const FEW = 30, PLOT = { width: 460, height: 190, left: 56, right: 10, top: 12, bottom: 22 };
 const SVG = (() => { // the page holds no address, not even this name
   const template = document.createElement("template");
   template.innerHTML = "<svg></svg>";
@@ -25,7 +25,7 @@ const plotTable = [
   ["evaluation loss", plotNumber, [["", "eval_loss", "eval_step"]]],
   ["tokens per second", plotNumber, [["", "tokens_per_second"]]],
   ["step time", plotSeconds, [["", "step_seconds"]]],
-  ["program, measured and simulated", plotSeconds, [["measured", "makespan_seconds"], ["simulated", "simulated_seconds"]]],
+  ["makespan", plotSeconds, [["measured", "makespan_seconds"], ["simulated", "simulated_seconds"]]],
   ["idle", percentWords, [["", "idle_share"]]],
   ["model FLOPs utilization", percentWords, [["", "mfu"]]],
   ["gradient norm", plotNumber, [["", "gradient_norm"]]],
@@ -67,7 +67,11 @@ class Plot {
   draw() {
     const { svg } = this;
     svg.replaceChildren();
-    this.series.forEach((series, k) => svg.append(drawing("path", { d: this.path(series), class: "series-" + k, "vector-effect": "non-scaling-stroke" })));
+    this.series.forEach((series, k) => {
+      svg.append(drawing("path", { d: this.path(series), class: "series-" + k, "vector-effect": "non-scaling-stroke" }));
+      if (series.steps.length > FEW) return; // few values are marked: a line needs two
+      series.values.forEach((value, i) => { if (value !== null) svg.append(drawing("circle", { cx: this.x(series.steps[i]), cy: this.y(value), r: 2, class: "series-" + k })); });
+    });
     const label = (x, y, anchor, text) => svg.append(drawing("text", { x, y, "text-anchor": anchor }, text));
     label(PLOT.left - 6, PLOT.top + 4, "end", this.words(this.high));
     if (this.high > this.low) label(PLOT.left - 6, PLOT.height - PLOT.bottom, "end", this.words(this.low));
