@@ -45,6 +45,12 @@ uint64_t mt_digest_value(const mt_digest *digest) { return XXH3_64bits_digest((c
 
 uint64_t mt_digest_of(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
+void mt_digest_wide(const void *data, size_t bytes, uint64_t digest[2]) {
+  XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  digest[0] = hash.high64;
+  digest[1] = hash.low64;
+}
+
 void mt_digest_print(uint64_t value, char text[MT_DIGEST_TEXT_SIZE]) {
   snprintf(text, MT_DIGEST_TEXT_SIZE, "%016" PRIx64, value);
 }

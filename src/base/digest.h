@@ -26,6 +26,9 @@ uint64_t mt_digest_value(const mt_digest *digest);
 /** One-shot form. */
 uint64_t mt_digest_of(const void *data, size_t bytes);
 
+/** 128 bits, for names that must never meet. */
+void mt_digest_wide(const void *data, size_t bytes, uint64_t digest[2]);
+
 /** 16 lower-case hexadecimal digits and a terminating zero. */
 void mt_digest_print(uint64_t value, char text[MT_DIGEST_TEXT_SIZE]);
 

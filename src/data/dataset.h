@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "data/medium.h"
 #include "data/tokenizer.h"
 #include "model/internvl.h"
 #include "nn/batch.h"
@@ -49,6 +50,17 @@ void mt_dataset_close(mt_dataset *dataset);
 
 int32_t mt_dataset_count(const mt_dataset *dataset);
 const mt_sample *mt_dataset_sample(const mt_dataset *dataset, int32_t sample);
+
+/** A picture or video of a sample. */
+typedef struct mt_dataset_medium_view {
+  int64_t number; /* among all of the data set */
+  const char *path;
+  const mt_medium_form *form;
+} mt_dataset_medium_view;
+
+/** Pictures and videos of all samples together, and number @p index of a sample's. */
+int64_t mt_dataset_medium_count(const mt_dataset *dataset);
+mt_dataset_medium_view mt_dataset_medium_at(const mt_dataset *dataset, int32_t sample, int32_t index);
 
 /** Samples left out because they were longer than max_tokens. */
 int32_t mt_dataset_dropped(const mt_dataset *dataset);

@@ -148,6 +148,14 @@ static motet_status load_tokens(const mt_dataset *dataset, const mt_row *row, mt
   return MOTET_OK;
 }
 
+int64_t mt_dataset_medium_count(const mt_dataset *dataset) { return (int64_t)dataset->media.count; }
+
+mt_dataset_medium_view mt_dataset_medium_at(const mt_dataset *dataset, int32_t sample, int32_t index) {
+  int64_t number = dataset->lines.data[sample].first_medium + index;
+  const mt_dataset_medium *medium = &dataset->media.data[number];
+  return (mt_dataset_medium_view){.number = number, .path = medium->path, .form = &medium->form};
+}
+
 int64_t mt_dataset_tile_floats(const mt_dataset *dataset) {
   int64_t side = dataset->config->vision.image_size;
   return 3 * side * side;

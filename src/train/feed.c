@@ -9,7 +9,8 @@ struct mt_feed {
   const mt_dataset *dataset;
   mt_prefetch *prefetch;
   int64_t key;
-  const mt_row *rows[2]; /* this step's and the next one's */
+  const mt_row *rows[2];   /* this step's and the next one's */
+  mt_feature_cache *cache; /* or NULL */
   mt_batch_source source;
 };
 
@@ -85,6 +86,45 @@ void mt_feed_destroy(mt_feed *feed) {
   free(feed);
 }
 
+static motet_status list_pictures(void *context, int32_t microbatch, mt_arena *arena, motet_error *error,
+                                  const int32_t **tiles, int32_t *count) {
+  mt_feed *feed = context;
+  const mt_row *row = NULL;
+  motet_status status = find_row(feed, false, microbatch, error, &row);
+  if (status != MOTET_OK) return status;
+  int32_t *list = MT_ARENA_NEW(arena, int32_t, row->tiles), listed = 0; /* each has a tile at least */
+  if (list == NULL) return mt_error_memory(error, (unsigned)row->tiles, "a row's pictures");
+  for (int32_t s = 0; s < row->samples; s++) {
+    const mt_sample *sample = mt_dataset_sample(feed->dataset, row->sample[s]);
+    for (int32_t i = 0; i < sample->images + sample->videos; i++)
+      list[listed++] = mt_dataset_medium_at(feed->dataset, row->sample[s], i).form->tiling.tiles;
+  }
+  *tiles = list;
+  *count = listed;
+  return MOTET_OK;
+}
+
+static motet_status read_features(void *context, int32_t microbatch, motet_error *error, void *features) {
+  mt_feed *feed = context;
+  const mt_row *row = NULL;
+  motet_status status = find_row(feed, false, microbatch, error, &row);
+  return status == MOTET_OK ? mt_feature_cache_read(feed->cache, row, error, features) : status;
+}
+
+static motet_status keep_features(void *context, int32_t microbatch, motet_error *error, const void *features) {
+  mt_feed *feed = context;
+  const mt_row *row = NULL;
+  motet_status status = find_row(feed, false, microbatch, error, &row);
+  return status == MOTET_OK ? mt_feature_cache_write(feed->cache, row, features, error) : status;
+}
+
+void mt_feed_cache(mt_feed *feed, mt_feature_cache *cache) {
+  feed->cache = cache;
+  feed->source.pictures = list_pictures;
+  feed->source.read_features = read_features;
+  feed->source.keep_features = keep_features;
+}
+
 void mt_feed_set(mt_feed *feed, int64_t key, const mt_row *rows, const mt_row *next_rows) {
   feed->key = key;
   feed->rows[0] = rows;
@@ -101,6 +141,7 @@ motet_status mt_feed_prefetch(mt_feed *feed, const motet_program *program, int32
     bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
     const mt_row *source = next ? next_rows : rows;
     if (source == NULL || source[instruction->microbatch].tiles == 0) continue;
+    if (feed->cache != NULL && program->microbatches[instruction->microbatch].cached != 0) continue;
     status = mt_prefetch_post(feed->prefetch, picture_key(key + next, instruction->microbatch),
                               &source[instruction->microbatch], error);
   }

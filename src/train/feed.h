@@ -8,12 +8,16 @@
 #include "data/dataset.h"
 #include "data/prefetch.h"
 #include "motet/program.h"
+#include "train/feature_cache.h"
 #include "train/interpreter.h"
 
 typedef struct mt_feed mt_feed;
 
 motet_status mt_feed_create(const mt_dataset *dataset, motet_error *error, mt_feed **feed);
 void mt_feed_destroy(mt_feed *feed);
+
+/** Takes features that a program says are cached from @p cache, and keeps others there. It stays the caller's. */
+void mt_feed_cache(mt_feed *feed, mt_feature_cache *cache);
 
 /**
  * Sets the step that runs. @p key names it among all that are ever set (pictures are decoded under it), @p rows and

@@ -56,6 +56,7 @@ void mt_interpreter_destroy(mt_interpreter *interpreter) {
   mt_arena_destroy(interpreter->tables);
   free(interpreter->carried);
   free(interpreter->digests);
+  free(interpreter->features);
   free(interpreter->staging);
   free(interpreter->start);
   free(interpreter->finish);

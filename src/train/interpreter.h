@@ -21,6 +21,12 @@ typedef struct mt_batch_source {
   /** Adds what @p inputs (MOTET_INPUT_*) asks for to @p batch; memory from @p arena. */
   motet_status (*load)(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
                        motet_error *error, mt_batch *batch);
+  /** Of a source with a cache of features, see mt_step.cached_layers; else NULL. How many tiles each picture of
+   * this step's @p microbatch has, from @p arena; its features out of the cache; and into it. */
+  motet_status (*pictures)(void *context, int32_t microbatch, mt_arena *arena, motet_error *error,
+                           const int32_t **tiles, int32_t *count);
+  motet_status (*read_features)(void *context, int32_t microbatch, motet_error *error, void *features);
+  motet_status (*keep_features)(void *context, int32_t microbatch, motet_error *error, const void *features);
 } mt_batch_source;
 
 typedef struct mt_interpreter_options {
@@ -42,6 +48,9 @@ typedef struct mt_step {
      the program's microbatches and are written here; the others are the caller's. */
   double *sums;
   int32_t sum_count;
+  /* Layers [0, cached_layers) are frozen, and what leaves them is cached: read for the microbatches that the
+     program says are cached, and kept for the others. 0: nothing is. */
+  int32_t cached_layers;
   bool aside; /* no step of the sequence (an evaluation): outputs kept for the next step stay kept */
 } mt_step;
 

@@ -30,6 +30,7 @@ motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instru
   bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
   mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
   uint32_t wanted = interpreter->program->stages[instruction->stage].inputs & ~input->loaded;
+  if (!next && mt_interpreter_cached(interpreter, instruction->microbatch)) wanted &= ~(uint32_t)MOTET_INPUT_PIXELS;
   if (wanted == 0) return MOTET_OK;
   if (input->arena == NULL) input->arena = mt_pool_arena_take(interpreter->pool, 0);
   if (input->arena == NULL) return mt_error_memory(error, 0, "a microbatch's inputs");
@@ -97,32 +98,43 @@ static motet_status find_input(mt_interpreter *interpreter, const motet_instruct
   return MOTET_OK;
 }
 
+/** An arena that holds what a forward from @p layer on saves. */
+static motet_status take_arena(mt_interpreter *interpreter, const motet_instruction *instruction, int32_t layer,
+                               const mt_batch *batch, bool keep, motet_error *error, mt_arena **arena) {
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  int64_t bytes = 0;
+  if (keep)
+    bytes = mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
+                                   interpreter->trainable, layer, place->layer_end,
+                                   interpreter->stages[instruction->stage].first_trainable, batch);
+  *arena = mt_pool_arena_take(interpreter->pool, bytes);
+  return *arena != NULL ? MOTET_OK : mt_error_memory(error, (unsigned long long)bytes, "saved activations");
+}
+
 static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                 const mt_batch *batch, const void *entering, void *leaving, motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
-  int32_t layer_begin = place->layer_begin;
   int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
-  bool keep =
-      first_trainable >= 0 && (instruction->flags & MOTET_FLAG_NEXT) == 0 && !interpreter->kept[cell].recompute;
-  int64_t forecast =
-      keep ? mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
-                                    interpreter->trainable, place->layer_begin, place->layer_end, first_trainable,
-                                    batch)
-           : 0;
-  mt_kept kept = {.arena = mt_pool_arena_take(interpreter->pool, forecast), .split = interpreter->kept[cell].split};
-  if (kept.arena == NULL) return mt_error_memory(error, (unsigned long long)forecast, "saved activations");
-  double *loss = &interpreter->step->sums[instruction->microbatch];
+  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
+  bool keep = first_trainable >= 0 && !next && !interpreter->kept[cell].recompute;
+  mt_stage_begin begin = {.layer = place->layer_begin, .entering = entering};
   motet_status status = MOTET_OK;
+  if (!next) status = mt_interpreter_begin_stage(interpreter, instruction, batch, leaving, error, &begin);
+  if (status != MOTET_OK || begin.layer == place->layer_end) return status;
+  mt_kept kept = {.split = interpreter->kept[cell].split, .layer_begin = begin.layer};
+  status = take_arena(interpreter, instruction, begin.layer, batch, keep, error, &kept.arena);
+  if (status != MOTET_OK) return status;
+  double *loss = &interpreter->step->sums[instruction->microbatch];
   void *piece = NULL;
-  if (instruction->range > 0) layer_begin = mt_interpreter_share_begin(interpreter, instruction);
+  if (instruction->range > 0) begin.layer = mt_interpreter_share_begin(interpreter, instruction);
   if (mt_interpreter_has_images(interpreter, instruction)) {
     status = mt_interpreter_forward_images(interpreter, instruction, keep, &kept, &piece, error);
-    entering = piece;
+    begin.entering = piece;
   }
   if (status == MOTET_OK)
-    status = mt_network_forward(interpreter->options.network, layer_begin, place->layer_end, batch, entering,
-                                leaving, keep, first_trainable > layer_begin ? first_trainable : layer_begin,
+    status = mt_network_forward(interpreter->options.network, begin.layer, place->layer_end, batch, begin.entering,
+                                leaving, keep, first_trainable > begin.layer ? first_trainable : begin.layer,
                                 kept.arena, error, &kept.saved, loss);
   mt_pool_give(interpreter->pool, piece);
   mt_pool_arena_count(interpreter->pool, kept.arena);
@@ -176,22 +188,21 @@ motet_status mt_interpreter_recompute(mt_interpreter *interpreter, const motet_i
   mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
   mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
   const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
-  int32_t layer_begin =
-      instruction->range > 0 ? mt_interpreter_share_begin(interpreter, instruction) : place->layer_begin;
-  if (first_trainable < layer_begin) first_trainable = layer_begin;
   mt_value *entering;
   int32_t edge;
   motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
   if (status != MOTET_OK) return status;
   if (place->layer_begin < place->layer_end) {
-    int64_t bytes =
-        mt_network_saved_bytes(interpreter->options.config, mt_network_element(interpreter->options.network),
-                               interpreter->trainable, layer_begin, place->layer_end, first_trainable, batch);
-    kept->arena = mt_pool_arena_take(interpreter->pool, bytes);
-    if (kept->arena == NULL) return mt_error_memory(error, (unsigned long long)bytes, "saved activations");
-    status = mt_network_restore(interpreter->options.network, layer_begin, place->layer_end, batch,
-                                entering != NULL ? entering->data : NULL, first_trainable, kept->arena, error,
-                                &kept->saved);
+    mt_stage_begin begin = {.layer = place->layer_begin, .entering = entering != NULL ? entering->data : NULL};
+    if (instruction->range > 0) begin.layer = mt_interpreter_share_begin(interpreter, instruction);
+    status = mt_interpreter_begin_stage(interpreter, instruction, batch, NULL, error, &begin);
+    kept->layer_begin = begin.layer;
+    if (status == MOTET_OK)
+      status = take_arena(interpreter, instruction, begin.layer, batch, true, error, &kept->arena);
+    if (status == MOTET_OK)
+      status = mt_network_restore(interpreter->options.network, begin.layer, place->layer_end, batch,
+                                  begin.entering, first_trainable > begin.layer ? first_trainable : begin.layer,
+                                  kept->arena, error, &kept->saved);
     mt_pool_arena_count(interpreter->pool, kept->arena);
   }
   if (entering != NULL) mt_interpreter_release(interpreter, entering);
@@ -272,7 +283,7 @@ static motet_status run_backward(mt_interpreter *interpreter, const motet_instru
   if (!kept->split) {
     status = instruction->range > 0
                  ? run_backward_share(interpreter, instruction, batch, kept, arriving, leaving, error)
-                 : mt_network_backward(network, place->layer_begin, place->layer_end, first_trainable, batch,
+                 : mt_network_backward(network, kept->layer_begin, place->layer_end, first_trainable, batch,
                                        kept->saved, arriving, leaving, error);
     mt_pool_arena_count(interpreter->pool, kept->arena);
     release_kept(interpreter, kept);
@@ -284,7 +295,7 @@ static motet_status run_backward(mt_interpreter *interpreter, const motet_instru
   kept->memory = mt_pool_take(interpreter->pool, bytes);
   if (kept->memory == NULL)
     return mt_error_memory(error, (unsigned long long)bytes, "weight gradients that are put off");
-  return mt_network_backward_inputs(network, place->layer_begin, place->layer_end, first_trainable, batch,
+  return mt_network_backward_inputs(network, kept->layer_begin, place->layer_end, first_trainable, batch,
                                     kept->saved, arriving, leaving, kept->memory, error, &kept->deferred);
 }
 

@@ -18,6 +18,7 @@ typedef struct mt_value {
 typedef struct mt_kept {
   mt_arena *arena;
   mt_saved *saved;
+  int32_t layer_begin;   /* the first layer that ran: behind cached features later than the stage's */
   bool recompute;        /* dropped behind the forward; RECOMPUTE brings it back */
   bool split;            /* its backward is BWD_X, then BWD_W */
   mt_deferred *deferred; /* in between: the weight gradients put off, in `memory` */
@@ -52,6 +53,8 @@ struct mt_interpreter {
   int32_t rank;
   mt_pool *pool;
   mt_collective_scratch scratch;
+  char *features; /* that a stage begins with, from the cache or for it */
+  int64_t features_bytes;
   char *staging; /* gradients on their way through a reduction */
 
   /* Of the step that runs. */
@@ -160,6 +163,23 @@ static inline const mt_batch *mt_interpreter_batch(mt_interpreter *interpreter,
   const mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
   return instruction->range > 0 ? &input->share.batch : &input->batch;
 }
+
+/** Whether the microbatch's features come from the cache. */
+bool mt_interpreter_cached(const mt_interpreter *interpreter, int32_t microbatch);
+
+/** Where a stage's forward begins: its first layer and what enters it, or behind the cached layers. */
+typedef struct mt_stage_begin {
+  int32_t layer;
+  const void *entering;
+} mt_stage_begin;
+
+/**
+ * Sees to the layers of the stage whose features are cached: reads or computes and keeps them and moves @p begin
+ * behind them. @p leaving: the stage's output, written where nothing is left to run.
+ */
+motet_status mt_interpreter_begin_stage(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                        const mt_batch *batch, void *leaving, motet_error *error,
+                                        mt_stage_begin *begin);
 
 /** One use of the value less; at the last one its buffer goes back to the pool. */
 void mt_interpreter_release(mt_interpreter *interpreter, mt_value *value);

@@ -58,7 +58,7 @@ typedef struct mt_job {
   int64_t deterministic; /* mt_job_deterministic */
   const char *output_dir;
   struct {
-    const char *train, *eval, *images_root, *tokenizer, *system_prompt;
+    const char *train, *eval, *images_root, *tokenizer, *system_prompt, *feature_cache;
     int64_t max_tokens, video_frames;
   } data;
   struct {

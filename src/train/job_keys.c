@@ -39,6 +39,8 @@ const mt_job_key mt_job_keys[] = {
     TEXT("data.tokenizer", data.tokenizer, false, NULL,
          "a tokenizer.json or its directory; without it: the model's"),
     TEXT("data.system_prompt", data.system_prompt, false, NULL, "put in front of conversations that have none"),
+    TEXT("data.feature_cache", data.feature_cache, false, NULL,
+         "directory that keeps the features of frozen image modules; without it: computed every time"),
     INTEGER("data.max_tokens", data.max_tokens, 0, 1e9, "0", "longer samples are left out; 0: none"),
     INTEGER("data.video_frames", data.video_frames, 1, 4096, "8", "frames of a video that has as many"),
 

@@ -64,6 +64,7 @@ static motet_status run_program(mt_trainer *trainer, const mt_planned_step *plan
                                 .weight_decay = job->train.weight_decay},
                   .clip_norm = job->train.clip_norm,
                   .sums = trainer->sums,
+                  .cached_layers = trainer->cache != NULL ? mt_planner_cached_layers(trainer->setup.planner) : 0,
                   .sum_count = trainer->setup.rows + 1};
   mt_feed_set(trainer->feed, planned->step, planned->rows, planned->next_rows);
   mt_network_zero_gradients(trainer->network);

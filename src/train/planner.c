@@ -23,7 +23,8 @@ struct mt_planner {
 };
 
 static motet_status derive(const mt_planner *planner, mt_planner_purpose which, const uint64_t *present,
-                           mt_arena *arena, motet_error *error, mt_derivation **derivation) {
+                           const uint64_t *cached, mt_arena *arena, motet_error *error,
+                           mt_derivation **derivation) {
   const purpose *this = &planner->purposes[which];
   uint64_t recompute = 0;
   for (int32_t j = 0; j < 3; j++) recompute |= (uint64_t)planner->options.recompute[j] << j;
@@ -32,6 +33,7 @@ static motet_status derive(const mt_planner *planner, mt_planner_purpose which, 
                                .ranks = planner->options.pipeline,
                                .microbatches = planner->options.microbatches,
                                .present = present,
+                               .cached = cached,
                                .recompute = recompute,
                                .split = planner->split,
                                .split_count = planner->options.split_count};
@@ -53,6 +55,22 @@ static motet_status make_purpose(mt_planner *planner, mt_planner_purpose which, 
   return MOTET_OK;
 }
 
+/** What a cache of features cannot go together with. */
+static motet_status check_cache(const mt_planner *planner, motet_error *error) {
+  const mt_schedule *schedule = planner->purposes[MT_PLANNER_TRAIN].schedule;
+  if (!planner->options.caches) return MOTET_OK;
+  if (planner->width > 1)
+    return mt_error_set(
+        error, MOTET_ERROR_UNSUPPORTED,
+        "data.feature_cache and parallel.context exclude each other: cached features are read whole");
+  for (int32_t t = 0; t < schedule->term_count; t++)
+    if (schedule->terms[t].skeleton.order == MT_ORDER_AHEAD)
+      return mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                          "order=ahead computes the next step's features in this one's idle time, which "
+                          "data.feature_cache reads instead; accepted: order=fill, or no cache");
+  return MOTET_OK;
+}
+
 static motet_status fill(mt_planner *planner, motet_error *error) {
   const mt_planner_options *options = &planner->options;
   motet_status status = make_purpose(planner, MT_PLANNER_TRAIN, error);
@@ -67,7 +85,9 @@ static motet_status fill(mt_planner *planner, motet_error *error) {
   for (int32_t layer = 0; layer < model->layer_count; layer++)
     planner->trainable[layer] = model->layers[layer].trainable;
   for (int32_t i = 0; i < options->split_count; i++) planner->split[i] = (int32_t)options->split[i];
-  return derive(planner, MT_PLANNER_TRAIN, NULL, planner->arena, error, &planner->derivation);
+  status = check_cache(planner, error);
+  if (status != MOTET_OK) return status;
+  return derive(planner, MT_PLANNER_TRAIN, NULL, NULL, planner->arena, error, &planner->derivation);
 }
 
 motet_status mt_planner_create(const mt_planner_options *options, motet_error *error, mt_planner **out) {
@@ -105,6 +125,21 @@ void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   }
 }
 
+/** The modules [0, n) that are frozen and see pictures alone. */
+static int32_t cached_modules(const mt_planner *planner) {
+  const mt_model *model = mt_planner_model(planner);
+  int32_t modules = 0;
+  while (modules < model->module_count && !planner->options.trainable[modules] &&
+         mt_planner_is_image_layer((mt_internvl_kind)model->layers[model->modules[modules].layer_begin].kind))
+    modules++;
+  return modules;
+}
+
+int32_t mt_planner_cached_layers(const mt_planner *planner) {
+  int32_t modules = cached_modules(planner);
+  return modules > 0 ? mt_planner_model(planner)->modules[modules - 1].layer_end : 0;
+}
+
 void mt_planner_trainable(const mt_planner *planner, bool *trainable) {
   memcpy(trainable, planner->trainable, (size_t)mt_planner_model(planner)->layer_count * sizeof *trainable);
 }
@@ -113,9 +148,10 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
                                  const mt_planner_microbatch *microbatches, mt_arena *arena, motet_error *error,
                                  mt_plan_replica *part) {
   int32_t count = planner->options.microbatches;
-  uint64_t *present = MT_ARENA_NEW(arena, uint64_t, count);
+  uint64_t *present = MT_ARENA_NEW(arena, uint64_t, count), *cached = MT_ARENA_NEW(arena, uint64_t, count);
   mt_cost_table *costs = MT_ARENA_NEW(arena, mt_cost_table, 1);
-  if (present == NULL || costs == NULL) return mt_error_memory(error, (unsigned)count, "a step's plan");
+  if (present == NULL || cached == NULL || costs == NULL)
+    return mt_error_memory(error, (unsigned)count, "a step's plan");
   const mt_model *model = planner->purposes[which].model;
   uint64_t all = 0, images = 0;
   for (int32_t j = 0; j < model->module_count; j++) {
@@ -123,9 +159,12 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
     if (mt_planner_is_image_layer((mt_internvl_kind)model->layers[model->modules[j].layer_begin].kind))
       images |= UINT64_C(1) << j;
   }
-  for (int32_t m = 0; m < count; m++) present[m] = microbatches[m].batch.tiles > 0 ? all : all & ~images;
+  for (int32_t m = 0; m < count; m++) {
+    present[m] = microbatches[m].batch.tiles > 0 ? all : all & ~images;
+    if (microbatches[m].cached) cached[m] = present[m] & ((UINT64_C(1) << cached_modules(planner)) - 1);
+  }
   mt_derivation *derivation;
-  motet_status status = derive(planner, which, present, arena, error, &derivation);
+  motet_status status = derive(planner, which, present, cached, arena, error, &derivation);
   if (status != MOTET_OK) return status;
   mt_planner_column *columns;
   int32_t *tokens = MT_ARENA_NEW(arena, int32_t, count);
@@ -133,6 +172,8 @@ static motet_status make_replica(const mt_planner *planner, mt_planner_purpose w
   for (int32_t m = 0; m < count; m++) tokens[m] = microbatches[m].batch.tokens;
   status = mt_planner_whole_columns(arena, microbatches, count, error, &columns);
   if (status != MOTET_OK) return status;
+  for (int32_t m = 0; m < count; m++)
+    columns[m].done_layers = microbatches[m].cached ? mt_planner_cached_layers(planner) : 0;
   mt_planner_tables tables = {.config = &planner->config,
                               .model = model,
                               .trainable = which == MT_PLANNER_TRAIN ? planner->trainable : planner->frozen,
@@ -201,7 +242,8 @@ static motet_status make_piece(const mt_planner *planner, const mt_stage *stage,
   for (int32_t m = 0; m < count; m++) {
     double features[MT_COST_FEATURES], parts[MT_FLOPS_PARTS] = {0};
     mt_cost_features(&microbatches[m].batch, microbatches[m].targets, features);
-    add_operations(planner, stage, begin, end, features, parts);
+    int32_t done = microbatches[m].cached ? mt_planner_cached_layers(planner) : 0;
+    add_operations(planner, stage, begin > done ? begin : done, end, features, parts);
     for (int part = 0; part < MT_FLOPS_PARTS; part++) piece->parts[part][m] = parts[part];
   }
   return MOTET_OK;

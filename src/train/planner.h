@@ -23,6 +23,7 @@ typedef struct mt_planner_options {
   int32_t split_count;
   mt_layer_costs costs;
   mt_element element;    /* of activations and their gradients */
+  bool caches;           /* features of frozen image modules are cached */
   bool exact;            /* gradients are summed exactly: two doubles each, also on their way */
   double search_seconds; /* effort a step of the order's search; 0: greedy alone. By counted work, not by a clock */
 } mt_planner_options;
@@ -38,6 +39,9 @@ const mt_model *mt_planner_model(const mt_planner *planner);
 
 /** Which layers rank @p rank (of all replicas) holds: one flag a layer. */
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held);
+
+/** The layers [0, n) whose output may be cached: whole image modules, frozen; 0 where the encoder trains. */
+int32_t mt_planner_cached_layers(const mt_planner *planner);
 
 /** Which layers train: one flag a layer. */
 void mt_planner_trainable(const mt_planner *planner, bool *trainable);
@@ -58,6 +62,7 @@ typedef struct mt_planner_group {
 typedef struct mt_planner_microbatch {
   mt_batch batch; /* shapes; with context parallelism also where image features stand */
   int32_t targets;
+  bool cached; /* the features behind mt_planner_cached_layers() are in a cache: nothing in front computes them */
   int32_t group_count; /* with context parallelism: of disjoint ranks; together they have all segments, in order */
   const mt_planner_group *groups;
 } mt_planner_microbatch;

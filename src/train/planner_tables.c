@@ -19,7 +19,8 @@ double mt_planner_forward_seconds(const mt_planner_tables *this, const mt_stage 
                                   const mt_planner_column *column) {
   const double *features = column->features;
   double seconds = 0;
-  for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++) {
+  int32_t begin = stage->layer_begin > column->done_layers ? stage->layer_begin : column->done_layers;
+  for (int32_t layer = begin; layer < stage->layer_end; layer++) {
     mt_internvl_kind kind = (mt_internvl_kind)this->model->layers[layer].kind;
     if (mt_planner_is_image_layer(kind) && features[MT_COST_TILES] == 0) continue;
     seconds += mt_layer_seconds(this->costs, kind, MT_PASS_FORWARD, features);

@@ -14,6 +14,7 @@ typedef struct mt_planner_column {
   const mt_batch *batch;
   const mt_batch *images; /* what layers of the image modules run on, where that is another batch; else NULL */
   double features[MT_COST_FEATURES];
+  int32_t done_layers; /* layers [0, n) whose output is cached: they cost nothing */
   double
       exchange_seconds; /* messages of one decoder block's forward: hidden behind attention as far as that goes */
 } mt_planner_column;

@@ -54,6 +54,7 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .microbatches = (int32_t)job->train.microbatches,
                                 .split = job->parallel.split.values,
                                 .split_count = job->parallel.split.count,
+                                .caches = job->data.feature_cache != NULL,
                                 .exact = job->deterministic == MT_JOB_DETERMINISTIC_EXACT,
                                 .element = setup->element,
                                 .search_seconds = job->train.search_seconds};

@@ -1,9 +1,13 @@
 #include "train/trainer.h"
 
+#include "base/digest.h"
+#include "tensor/backend.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void say(const mt_train_options *options, const char *format, va_list arguments) {
@@ -161,6 +165,84 @@ static motet_status load_weights(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
+/** A digest of all that features depend on beside the picture: config, weights of the layers, element and kernels.
+ */
+static motet_status encoder_digest(mt_trainer *trainer, int32_t layers, motet_error *error, uint64_t *result) {
+  double *sums = MT_ARENA_NEW(trainer->arena, double, 2 * (int64_t)layers);
+  char *config;
+  size_t bytes;
+  if (sums == NULL) return mt_error_memory(error, (unsigned)layers, "the encoder's digest");
+  motet_status status = mt_file_read(trainer->setup.config_path, error, &config, &bytes);
+  if (status != MOTET_OK) return status;
+  mt_element element = mt_network_element(trainer->network);
+  uint64_t whole[4] = {
+      mt_digest_of(config, bytes), (uint64_t)layers, (uint64_t)element,
+      mt_digest_of(mt_tensor_backend_cpu(element)->name, strlen(mt_tensor_backend_cpu(element)->name))};
+  free(config);
+  /* Ranks hold different layers: one of those that hold a layer tells its weights' digest, in halves that doubles
+     hold exactly. */
+  for (int32_t i = 0; i < mt_network_parameter_count(trainer->network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(trainer->network, i);
+    if (parameter->layer >= layers ||
+        trainer->writer.owners.layer_rank[parameter->layer] != trainer->transport->rank)
+      continue;
+    double *own = &sums[2 * parameter->layer];
+    uint64_t before = (uint64_t)own[0] | (uint64_t)own[1] << 32;
+    uint64_t both[2] = {before, mt_digest_of(parameter->value, (size_t)parameter->count * sizeof(float))};
+    uint64_t value = mt_digest_of(both, sizeof both);
+    own[0] = (double)(uint32_t)value;
+    own[1] = (double)(value >> 32);
+  }
+  status = mt_all_reduce_doubles(trainer->transport, &trainer->writer.everyone, sums, 2 * (size_t)layers,
+                                 &trainer->scratch, error);
+  *result = mt_digest_of(whole, sizeof whole);
+  for (int32_t i = 0; i < 2 * layers; i++) {
+    uint64_t both[2] = {*result, (uint64_t)sums[i]};
+    *result = mt_digest_of(both, sizeof both);
+  }
+  return status;
+}
+
+/** Opens the cache of features, where the job has one and there is something to keep in it. */
+static motet_status open_cache(mt_trainer *trainer, motet_error *error) {
+  int32_t layers = mt_planner_cached_layers(trainer->setup.planner);
+  if (trainer->job->data.feature_cache == NULL) return MOTET_OK;
+  if (layers == 0) {
+    mt_trainer_say(trainer, "the encoder trains: its features are not cached");
+    return MOTET_OK;
+  }
+  mt_batch one = {.tiles = 1};
+  int64_t rows, columns;
+  mt_network_output_shape(&trainer->setup.config, layers - 1, &one, &rows, &columns);
+  mt_feature_cache_options options = {
+      .directory = trainer->job->data.feature_cache,
+      .dataset = trainer->setup.train,
+      .tile_bytes = rows * columns * (int64_t)mt_element_bytes(mt_network_element(trainer->network))};
+  motet_status status = encoder_digest(trainer, layers, error, &options.encoder);
+  if (status == MOTET_OK) status = mt_feature_cache_create(&options, error, &trainer->cache);
+  if (status == MOTET_OK) mt_feed_cache(trainer->feed, trainer->cache);
+  return status;
+}
+
+/** Which rows have their features in the cache: each rank looks for some, and all learn of it. */
+static motet_status find_cached(mt_trainer *trainer, mt_planned_step *planned, motet_error *error) {
+  int32_t rows = trainer->setup.rows;
+  if (trainer->cache == NULL) return MOTET_OK;
+  double *found = MT_ARENA_NEW(planned->arena, double, rows);
+  if (found == NULL) return mt_error_memory(error, (unsigned)rows, "the rows that are cached");
+  motet_status status = MOTET_OK;
+  for (int32_t i = trainer->transport->rank; i < rows && status == MOTET_OK; i += trainer->transport->ranks) {
+    bool has = false;
+    if (planned->rows[i].tiles > 0) status = mt_feature_cache_has(trainer->cache, &planned->rows[i], error, &has);
+    found[i] = has ? 1 : 0;
+  }
+  if (status == MOTET_OK)
+    status = mt_all_reduce_doubles(trainer->transport, &trainer->writer.everyone, found, (size_t)rows,
+                                   &trainer->scratch, error);
+  for (int32_t i = 0; i < rows; i++) planned->microbatches[i].cached = found[i] > 0;
+  return status;
+}
+
 motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, const mt_train_options *options,
                              motet_error *error, mt_trainer *trainer) {
   *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport, .part = *part};
@@ -182,6 +264,7 @@ motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, con
   if (status == MOTET_OK)
     status = mt_trainer_agree(trainer, mt_dataset_digest(trainer->setup.train), "training data set", error);
   if (status == MOTET_OK) status = load_weights(trainer, error);
+  if (status == MOTET_OK) status = open_cache(trainer, error);
   if (status == MOTET_OK) status = mt_clock_offset(trainer->transport, error, &trainer->clock_offset);
   if (status == MOTET_OK && trainer->transport->rank == 0) {
     status = mt_metrics_open(job->output_dir, trainer->first_step, error, &trainer->metrics);
@@ -195,6 +278,7 @@ void mt_trainer_close(mt_trainer *trainer) {
   mt_metrics_close(trainer->metrics);
   mt_feed_destroy(trainer->feed);
   mt_feed_destroy(trainer->eval_feed);
+  mt_feature_cache_destroy(trainer->cache);
   mt_interpreter_destroy(trainer->interpreter);
   mt_network_destroy(trainer->network);
   mt_collective_scratch_free(&trainer->scratch);
@@ -221,6 +305,7 @@ motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *err
       mt_setup_rows(&trainer->setup, step, planned->arena, error, &planned->rows, &planned->microbatches);
   if (status == MOTET_OK)
     status = mt_setup_rows(&trainer->setup, step + 1, planned->arena, error, &planned->next_rows, &next);
+  if (status == MOTET_OK) status = find_cached(trainer, planned, error);
   bool continues = before->step == step - 1 && before->carried_count > 0;
   if (status == MOTET_OK)
     status = mt_planner_plan(trainer->setup.planner, MT_PLANNER_TRAIN, planned->microbatches,

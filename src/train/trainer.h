@@ -33,7 +33,8 @@ typedef struct mt_trainer {
   mt_interpreter *interpreter;
   mt_prefetch_work decoded; /* by the feed, up to the last step's record */
   mt_feed *feed, *eval_feed;
-  mt_metrics *metrics; /* rank 0 */
+  mt_feature_cache *cache; /* or NULL */
+  mt_metrics *metrics;     /* rank 0 */
   mt_checkpoint_writer writer;
   mt_collective_scratch scratch;
   mt_arena *arena, *step_arena;
