@@ -50,6 +50,7 @@ CASES = {
                  tied=True, tiles=[1, 1], lengths=[9, 60]),
     "text": dict(text=dict(num_key_value_heads=6), tiles=[0, 0], lengths=[5, 11]),
     "early": dict(vision=dict(num_hidden_layers=3), select=-2, tiles=[1], lengths=[7]),
+    "qwen3": dict(text=dict(model_type="qwen3", head_dim=10, hidden_size=30, num_attention_heads=6), tiles=[1, 0], lengths=[9, 21]),
 }
 
 
@@ -386,7 +387,7 @@ def main():
         return
     for seed, (name, case) in enumerate(CASES.items()):
         make(name, case, seed)
-    make_internlm2(len(CASES))
+    make_internlm2(4)
 
 
 if __name__ == "__main__":

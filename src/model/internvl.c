@@ -141,34 +141,29 @@ static const struct {
   const char *type;
   mt_internvl_names names;
   bool attention_bias;           /* on q, k and v */
+  bool qk_norm;                  /* a norm over each head of q and k */
   const char *switches[2];       /* keys that would put biases where none are supported */
   bool switched;                 /* what the first one is where the file is silent */
   int32_t positions;             /* trained length where the file is silent; 0: unknown */
+  int32_t head_dim;              /* where the file is silent; 0: hidden_size / heads */
   bool chat_alone;               /* published in the original form alone */
   mt_internvl_template template; /* where the file is silent */
 } decoders[] = {
-    {"qwen2", MT_INTERNVL_NAMES_LLAMA, true, {NULL, NULL}, false, 0, false, MT_INTERNVL_TEMPLATE_INTERNVL2_5},
-    {"llama",
-     MT_INTERNVL_NAMES_LLAMA,
-     false,
-     {"attention_bias", "mlp_bias"},
-     false,
-     0,
-     false,
-     MT_INTERNVL_TEMPLATE_HERMES2},
-    {"internlm2",
-     MT_INTERNVL_NAMES_INTERNLM2,
-     false,
-     {"bias", NULL},
-     true,
-     2048,
-     true,
-     MT_INTERNVL_TEMPLATE_INTERNLM2},
+    {.type = "qwen2", .attention_bias = true},
+    {.type = "qwen3", .qk_norm = true, .switches = {"attention_bias"}, .head_dim = 128},
+    {.type = "llama", .switches = {"attention_bias", "mlp_bias"}, .template = MT_INTERNVL_TEMPLATE_HERMES2},
+    {.type = "internlm2",
+     .names = MT_INTERNVL_NAMES_INTERNLM2,
+     .switches = {"bias"},
+     .switched = true,
+     .positions = 2048,
+     .chat_alone = true,
+     .template = MT_INTERNVL_TEMPLATE_INTERNLM2},
 };
 enum { DECODERS = sizeof decoders / sizeof *decoders };
 
 static int find_decoder(mt_json *json, const char *key) {
-  static const char known[] = "\"qwen2\", \"llama\" or \"internlm2\"";
+  static const char known[] = "\"qwen2\", \"qwen3\", \"llama\" or \"internlm2\"";
   const char *type = mt_json_text_or(json, key, "");
   for (int d = 0; d < DECODERS; d++)
     if (strcmp(type, decoders[d].type) == 0) return d;
@@ -196,6 +191,7 @@ static void read_decoder(mt_json *json, const form *keys, mt_internvl_decoder *d
   decoder->max_positions = (int32_t)mt_json_integer_or(json, inside(keys, "max_position_embeddings", path), 1,
                                                        POSITIONS_MAX, decoders[kind].positions);
   decoder->attention_bias = decoders[kind].attention_bias;
+  decoder->qk_norm = decoders[kind].qk_norm;
   /* Llama's and InternLM2's switches would put one on the output projection too. */
   for (int s = 0; s < 2 && decoders[kind].switches[s] != NULL; s++)
     if (mt_json_boolean_or(json, inside(keys, decoders[kind].switches[s], path), s == 0 && decoders[kind].switched))
@@ -210,12 +206,14 @@ static void read_decoder(mt_json *json, const form *keys, mt_internvl_decoder *d
   decoder->tied_embeddings = mt_json_boolean_or(json, "tie_word_embeddings", tied);
   if (json->status != MOTET_OK) return;
   inside(keys, "head_dim", path);
-  if (mt_json_find(json, path) == NULL && decoder->hidden % decoder->heads != 0) {
+  const int32_t usual = decoders[kind].head_dim;
+  if (mt_json_find(json, path) == NULL && usual == 0 && decoder->hidden % decoder->heads != 0) {
     mt_json_fail(json, MOTET_ERROR_PARSE, inside(keys, "num_attention_heads", path),
                  "%d heads do not divide hidden_size %d", decoder->heads, decoder->hidden);
     return;
   }
-  decoder->head_dim = (int32_t)mt_json_integer_or(json, path, 1, 4096, decoder->hidden / decoder->heads);
+  decoder->head_dim =
+      (int32_t)mt_json_integer_or(json, path, 1, 4096, usual > 0 ? usual : decoder->hidden / decoder->heads);
   if (decoder->head_dim % 2 != 0)
     mt_json_fail(json, MOTET_ERROR_PARSE, path, "is %d; rotary embedding needs an even one", decoder->head_dim);
   if (decoder->heads % decoder->kv_heads != 0)

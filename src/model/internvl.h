@@ -35,7 +35,7 @@ typedef struct mt_internvl_vision {
 
 /** What files call a decoder's weights, and how they join them. */
 typedef enum mt_internvl_names {
-  MT_INTERNVL_NAMES_LLAMA,    /* Llama, Qwen2: q, k and v apart, gate and up apart */
+  MT_INTERNVL_NAMES_LLAMA,    /* Llama, Qwen2, Qwen3: q, k and v apart, gate and up apart */
   MT_INTERNVL_NAMES_INTERNLM2 /* wqkv with the heads of a group side by side; w1, w3, w2 */
 } mt_internvl_names;
 
@@ -54,6 +54,7 @@ typedef struct mt_internvl_decoder {
   double rope_factor;    /* rope_scaling "dynamic": beyond max_positions the base grows by it; 0: none */
   int32_t max_positions; /* max_position_embeddings; 0 if the config does not say */
   bool attention_bias;   /* Qwen2: on q, k, v; not on o */
+  bool qk_norm;          /* Qwen3: RMSNorm over each head of q and k, with one weight for all heads */
   bool tied_embeddings;
 } mt_internvl_decoder;
 
@@ -106,6 +107,8 @@ enum {
   MT_DECODER_BLOCK_NORM1,
   MT_DECODER_BLOCK_QKV,
   MT_DECODER_BLOCK_QKV_BIAS,
+  MT_DECODER_BLOCK_Q_NORM,
+  MT_DECODER_BLOCK_K_NORM,
   MT_DECODER_BLOCK_OUT,
   MT_DECODER_BLOCK_NORM2,
   MT_DECODER_BLOCK_GATE_UP,

@@ -24,13 +24,23 @@ typedef enum extent {
   QUERY,
   KEY,
   QUERY_KEYS,
+  HEAD,
   UP,
   VOCABULARY,
   EXTENTS
 } extent;
 
 /* A row without condition is always there. */
-typedef enum condition { ALWAYS, LAYER_NORM, QKV_BIAS, QK_NORM, ATTENTION_BIAS, UNTIED, CONDITIONS } condition;
+typedef enum condition {
+  ALWAYS,
+  LAYER_NORM,
+  QKV_BIAS,
+  QK_NORM,
+  ATTENTION_BIAS,
+  HEAD_NORM,
+  UNTIED,
+  CONDITIONS
+} condition;
 
 typedef struct row {
   int slot;
@@ -128,6 +138,8 @@ static const row decoder_block[] = {
     {MT_DECODER_BLOCK_QKV_BIAS, FORM_BOTH, "self_attn.q_proj.bias", NULL, {QUERY}, ATTENTION_BIAS, false},
     {MT_DECODER_BLOCK_QKV_BIAS, FORM_BOTH, "self_attn.k_proj.bias", NULL, {KEY}, ATTENTION_BIAS, false},
     {MT_DECODER_BLOCK_QKV_BIAS, FORM_BOTH, "self_attn.v_proj.bias", NULL, {KEY}, ATTENTION_BIAS, false},
+    {MT_DECODER_BLOCK_Q_NORM, FORM_BOTH, "self_attn.q_norm.weight", NULL, {HEAD}, HEAD_NORM, false},
+    {MT_DECODER_BLOCK_K_NORM, FORM_BOTH, "self_attn.k_norm.weight", NULL, {HEAD}, HEAD_NORM, false},
     {MT_DECODER_BLOCK_OUT, FORM_BOTH, "self_attn.o_proj.weight", NULL, {HIDDEN, QUERY}, ALWAYS, true},
     {MT_DECODER_BLOCK_NORM2, FORM_BOTH, "post_attention_layernorm.weight", NULL, {HIDDEN}, ALWAYS, false},
     {MT_DECODER_BLOCK_GATE_UP, FORM_BOTH, "mlp.gate_proj.weight", NULL, {UP, HIDDEN}, ALWAYS, true},
@@ -228,6 +240,7 @@ static void fill_extents(const mt_internvl *config, int64_t extents[EXTENTS]) {
       [QUERY] = (int64_t)decoder->heads * decoder->head_dim,
       [KEY] = (int64_t)decoder->kv_heads * decoder->head_dim,
       [QUERY_KEYS] = ((int64_t)decoder->heads + 2 * (int64_t)decoder->kv_heads) * decoder->head_dim,
+      [HEAD] = decoder->head_dim,
       [UP] = decoder->intermediate,
       [VOCABULARY] = decoder->vocabulary,
   };
@@ -263,6 +276,7 @@ int32_t mt_internvl_weights(const mt_internvl *config, int32_t layer,
                                   [QKV_BIAS] = config->vision.qkv_bias,
                                   [QK_NORM] = config->vision.qk_norm,
                                   [ATTENTION_BIAS] = config->decoder.attention_bias,
+                                  [HEAD_NORM] = config->decoder.qk_norm,
                                   [UNTIED] = !config->decoder.tied_embeddings};
   for (const row *r = rows_of(config, kind); r->slot >= 0; r++) {
     if (!holds[r->when] || !(r->forms & (config->hf_form ? FORM_HF : FORM_CHAT))) continue;

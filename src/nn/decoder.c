@@ -1,4 +1,5 @@
-/* The decoder block (Qwen2, Llama): RMSNorm, grouped-query attention with rotary positions, SwiGLU. */
+/* The decoder block (Qwen2, Qwen3, Llama, InternLM2): RMSNorm, grouped-query attention with rotary positions,
+ * SwiGLU. */
 #include "nn/context_attention.h"
 #include "nn/layer.h"
 
@@ -22,6 +23,7 @@ static int64_t qkv_width(const mt_internvl_decoder *decoder) {
 /* T tokens, H hidden, Q query width, K key width, U intermediate. */
 typedef struct block_saved {
   void *input;     /* (T, H) */
+  void *raw;       /* (T, Q + 2 K), with norms of the heads: q and k before them; else not there */
   void *qkv;       /* (T, Q + 2 K), q and k rotated */
   void *attention; /* (T, Q) */
   float *log_sum;  /* (heads, T), or what attention over a group keeps */
@@ -52,6 +54,7 @@ static size_t cut_saved(const mt_internvl *config, mt_element element, const mt_
   const mt_internvl_decoder *decoder = &config->decoder;
   mt_cutter cutter = {.data = data, .element = element};
   saved->input = mt_cut(&cutter, batch->tokens, decoder->hidden);
+  saved->raw = mt_cut(&cutter, decoder->qk_norm ? batch->tokens : 0, qkv_width(decoder));
   saved->qkv = mt_cut(&cutter, batch->tokens, qkv_width(decoder));
   saved->attention = mt_cut(&cutter, batch->tokens, query_width(decoder));
   saved->log_sum = mt_cut_floats(&cutter, 1, (int64_t)attention_saved(decoder, batch));
@@ -132,6 +135,51 @@ static mt_norm block_norm(const mt_layer_call *call, const void *input, int weig
                    .input = input,
                    .stride = decoder->hidden,
                    .weight = call->weight[weight]};
+}
+
+/* The norm of head @p head among those of q and, behind them, of k. */
+static mt_norm head_norm(const mt_layer_call *call, const block_saved *saved, int32_t head) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  return (mt_norm){.rms = true,
+                   .epsilon = decoder->norm_epsilon,
+                   .rows = call->batch->tokens,
+                   .columns = decoder->head_dim,
+                   .input = mt_layer_at(call, saved->raw, (int64_t)head * decoder->head_dim),
+                   .stride = qkv_width(decoder),
+                   .weight =
+                       call->weight[head < decoder->heads ? MT_DECODER_BLOCK_Q_NORM : MT_DECODER_BLOCK_K_NORM]};
+}
+
+/* q, k and v from the normed input, before the rotation. */
+static motet_status project(const mt_layer_call *call, const void *normed, const block_saved *saved) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  const int64_t rows = call->batch->tokens, stride = qkv_width(decoder);
+  MT_TRY(mt_linear_forward(call, rows, decoder->hidden, stride, normed, call->weight[MT_DECODER_BLOCK_QKV],
+                           call->weight[MT_DECODER_BLOCK_QKV_BIAS], decoder->qk_norm ? saved->raw : saved->qkv));
+  if (!decoder->qk_norm) return MOTET_OK;
+  for (int32_t head = 0; head < decoder->heads + decoder->kv_heads; head++) {
+    const mt_norm norm = head_norm(call, saved, head);
+    mt_parallel_norm_forward(call->device, &norm, mt_layer_at(call, saved->qkv, (int64_t)head * decoder->head_dim));
+  }
+  const int64_t values = query_width(decoder) + key_width(decoder);
+  const size_t bytes = (size_t)key_width(decoder) * mt_element_bytes(mt_layer_element(call));
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(mt_layer_at(call, saved->qkv, r * stride + values), mt_layer_at(call, saved->raw, r * stride + values),
+           bytes);
+  return MOTET_OK;
+}
+
+/* The gradient of q and k behind their norms becomes that in front of them, in place. */
+static motet_status head_norms_backward(const mt_layer_call *call, const block_saved *saved, void *qkv) {
+  const mt_internvl_decoder *decoder = &call->config->decoder;
+  for (int32_t head = 0; decoder->qk_norm && head < decoder->heads + decoder->kv_heads; head++) {
+    const mt_norm norm = head_norm(call, saved, head);
+    void *gradient = mt_layer_at(call, qkv, (int64_t)head * decoder->head_dim);
+    const int slot = head < decoder->heads ? MT_DECODER_BLOCK_Q_NORM : MT_DECODER_BLOCK_K_NORM;
+    MT_TRY(mt_parallel_norm_backward(call->device, &norm, gradient, NULL, gradient,
+                                     call->trains ? call->gradient[slot] : NULL, NULL, call->error));
+  }
+  return MOTET_OK;
 }
 
 /* Turns the heads of q and k, which stand side by side, of rows [begin, end): tokens of a segment of `length`, from
@@ -322,8 +370,7 @@ static motet_status block_forward(const mt_layer_call *call) {
   cut_saved(call->config, mt_layer_element(call), call->batch, call->saved, &saved);
   const mt_norm norm1 = block_norm(call, call->input, MT_DECODER_BLOCK_NORM1);
   mt_parallel_norm_forward(call->device, &norm1, s.normed);
-  MT_TRY(mt_linear_forward(call, rows, hidden, qkv_width(decoder), s.normed, call->weight[MT_DECODER_BLOCK_QKV],
-                           call->weight[MT_DECODER_BLOCK_QKV_BIAS], saved.qkv));
+  MT_TRY(project(call, s.normed, &saved));
   MT_TRY(rotate(call, saved.qkv, false));
   MT_TRY(attend(call, &saved, &s));
   MT_TRY(mt_linear_residual(call, rows, query_width(decoder), hidden, saved.attention,
@@ -375,6 +422,7 @@ static motet_status block_backward(const mt_layer_call *call) {
                                   call->weight[MT_DECODER_BLOCK_OUT], s.wide));
   MT_TRY(attend_backward(call, &saved, &s));
   MT_TRY(rotate(call, s.qkv, true));
+  MT_TRY(head_norms_backward(call, &saved, s.qkv));
   const mt_norm norm = block_norm(call, saved.input, MT_DECODER_BLOCK_NORM1);
   if (call->trains) {
     mt_parallel_norm_forward(call->device, &norm, s.normed);

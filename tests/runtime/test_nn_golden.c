@@ -331,6 +331,13 @@ static void test_an_earlier_vision_layer(void **state) {
   run_in_parts("early");
 }
 
+/* Norms over the heads of q and k, and heads wider than their share. */
+static void test_qwen3(void **state) {
+  (void)state;
+  run_in_parts("qwen3");
+  run_whole("qwen3");
+}
+
 /* The decoder of InternVL 2, stretched positions included. */
 static void test_internlm2(void **state) {
   (void)state;
@@ -438,6 +445,7 @@ int main(void) {
       cmocka_unit_test(test_tied_embeddings_rms_norm_and_stretched_positions),
       cmocka_unit_test(test_text_alone),
       cmocka_unit_test(test_an_earlier_vision_layer),
+      cmocka_unit_test(test_qwen3),
       cmocka_unit_test(test_internlm2),
       cmocka_unit_test(test_internlm2_is_saved_as_it_was),
       cmocka_unit_test(test_backward_stops_at_first_trainable),

@@ -112,6 +112,23 @@ static void test_a_decoder_of_another_kind_is_named(void **state) {
   assert_string_equal(failure.key, "llm_config.model_type");
 }
 
+/* Qwen3's defaults: heads of 128, no biases, norms over the heads: 2 * 128 weights a block more and the biases
+ * less. */
+static void test_qwen3_configs(void **state) {
+  (void)state;
+  mt_internvl config, other = published("InternVL3-1B");
+  assert_int_equal(parse_changed("InternVL3-1B", "\"model_type\": \"qwen2\"",
+                                 "\"head_dim\": 64, \"model_type\": \"qwen3\"", &config),
+                   MOTET_OK);
+  assert_true(config.decoder.qk_norm && !config.decoder.attention_bias);
+  assert_int_equal(parameters_of(&config, 2) - parameters_of(&other, 2),
+                   (int64_t)config.decoder.layers *
+                       (2 * 64 - (config.decoder.heads + 2 * config.decoder.kv_heads) * 64));
+  assert_int_equal(parse_changed("InternVL3-1B", "\"model_type\": \"qwen2\"", "\"model_type\": \"qwen3\"", &config),
+                   MOTET_OK);
+  assert_int_equal(config.decoder.head_dim, 128);
+}
+
 /* InternLM2's decoder: biases are its default, and its own names and templates follow from the type. The card of
  * InternVL2.5-2B, the same architecture, counts 2.206 billion parameters. */
 static void test_internlm2_configs(void **state) {
@@ -303,6 +320,7 @@ int main(void) {
       cmocka_unit_test(test_published_configs_are_understood),
       cmocka_unit_test(test_a_decoder_of_another_kind_is_named),
       cmocka_unit_test(test_internlm2_configs),
+      cmocka_unit_test(test_qwen3_configs),
       cmocka_unit_test(test_model_is_a_chain_of_three_modules),
       cmocka_unit_test(test_hf_form_is_understood),
       cmocka_unit_test(test_errors_name_key_and_line),
