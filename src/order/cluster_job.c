@@ -10,8 +10,8 @@
 
 typedef enum key_kind { KEY_TEXT, KEY_NUMBER, KEY_BYTES, KEY_CHOICE, KEY_LIST, KEY_PASSED } key_kind;
 
-/* A key, dotted where it lies in a mapping. KEY_PASSED: training's alone; with its whole mapping where it ends with
- * a dot. */
+/* A key, dotted where it lies in a mapping. KEY_PASSED: training's or searching's alone; with its whole mapping
+ * where it ends with a dot. */
 typedef struct key_row {
   const char *name;
   key_kind kind;
@@ -31,7 +31,8 @@ static const key_row keys[] = {
     {"cluster.preset", KEY_TEXT, AT(cluster), 0, 0, NULL},
     {"cluster.devices", KEY_NUMBER, AT(devices), 1, 1e7, NULL},
     {"devices", KEY_NUMBER, AT(devices), 1, 1e7, NULL},
-    {"memory", KEY_BYTES, AT(memory), 1e6, 1e15, NULL},
+    {"cluster.file", KEY_TEXT, AT(cluster_file), 0, 0, NULL},
+    {"cluster.memory", KEY_BYTES, AT(memory), 1e6, 1e15, NULL},
     {"schedule", KEY_TEXT, AT(schedule), 0, 0, NULL},
     {"trainable", KEY_LIST, AT(trainable), 0, 0, NULL},
     DEGREE("parallel.tensor", tensor),
@@ -55,8 +56,12 @@ static const key_row keys[] = {
     {"workload.images", KEY_TEXT, AT(images), 0, 0, NULL},
     {"workload.video", KEY_TEXT, AT(video), 0, 0, NULL},
     {"train.microbatches", KEY_NUMBER, AT(microbatches), 1, 100000, NULL},
+    {"train.global_batch", KEY_NUMBER, AT(global_batch), 1, 1e9, NULL},
     {"train.", KEY_PASSED, 0, 0, 0, NULL},
     {"data.", KEY_PASSED, 0, 0, 0, NULL},
+    {"memory.", KEY_PASSED, 0, 0, 0, NULL},
+    {"optimizer.", KEY_PASSED, 0, 0, 0, NULL},
+    {"search.", KEY_PASSED, 0, 0, 0, NULL},
     {"init", KEY_PASSED, 0, 0, 0, NULL},
     {"profile", KEY_PASSED, 0, 0, 0, NULL},
     {"deterministic", KEY_PASSED, 0, 0, 0, NULL},
@@ -274,11 +279,11 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
                           .pipeline = 1,
                           .expert = 1,
                           .tokens = -1,
-                          .samples = 1,
-                          .microbatches = 1};
+                          .samples = 1};
   motet_status status = read_document(&state, yaml, bytes, false, 0);
   for (int i = 0; i < override_count && status == MOTET_OK; i++) status = read_override(&state, overrides[i]);
   if (status != MOTET_OK) return status;
+  if (job->cluster == NULL) job->cluster = job->cluster_file;
   if (job->cluster == NULL || (job->model == NULL && job->config == NULL)) {
     const char *missing = job->cluster == NULL ? "cluster" : "model";
     status = mt_error_set(error, MOTET_ERROR_PARSE, "the key %s is missing", missing);

@@ -16,18 +16,19 @@ typedef struct mt_cluster_job_list {
 } mt_cluster_job_list;
 
 typedef struct mt_cluster_job {
-  const char *path;           /* for messages */
-  const char *model, *config; /* a directory with a config.json, or such a file */
-  const char *cluster;        /* a preset's name, or a cluster file */
-  double devices;             /* of a preset; 0: as many as the degrees ask for */
-  double memory;              /* bytes of a device; 0: the cluster's */
+  const char *path;                   /* for messages */
+  const char *model, *config;         /* a directory with a config.json, or such a file */
+  const char *cluster, *cluster_file; /* a preset's name, or a cluster file */
+  double devices;                     /* of a preset; 0: as many as the degrees ask for */
+  double memory;                      /* bytes of a device; 0: the cluster's */
   const char *schedule;
   mt_cluster_job_list trainable; /* modules; count -1: as the architecture has it */
   mt_cluster_job_list split;     /* whole numbers */
   double tensor, context, ulysses, ring, data, pipeline, expert;
   double zero, shard_group;
   const char *sequence, *overlap, *layered, *recompute, *attention, *gradients;
-  double tokens, samples, microbatches;
+  double tokens, samples;
+  double microbatches, global_batch; /* of a replica in a step, or samples of all; 0: not given */
   const char *images, *video;
 } mt_cluster_job;
 

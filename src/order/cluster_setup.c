@@ -1,6 +1,7 @@
 /* From a cluster job to model, cluster, degrees and shapes that fit together. */
 #include "order/cluster_job.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static motet_status read_cluster(const mt_cluster_job *job, motet_error *error, 
   if (job->ulysses > 0 || job->ring > 0)
     wanted = job->tensor * (job->ulysses > 0 ? job->ulysses : 1) * (job->ring > 0 ? job->ring : 1) * job->data *
              job->pipeline;
-  if (is_file(job->cluster)) {
+  if (job->cluster == job->cluster_file || is_file(job->cluster)) {
     status = mt_cluster_read(job->cluster, error, cluster);
     if (status != MOTET_OK) return status;
   } else {
@@ -188,10 +189,29 @@ static motet_status read_split(mt_arena *arena, const mt_cluster_job *job, motet
   return MOTET_OK;
 }
 
+static motet_status count_microbatches(const mt_cluster_job *job, motet_error *error, mt_cluster_setup *setup) {
+  double each = job->samples * job->data;
+  setup->microbatches = job->microbatches > 0 ? (int32_t)job->microbatches : 1;
+  if (job->global_batch == 0) return MOTET_OK;
+  double microbatches = job->global_batch / each;
+  if (microbatches != floor(microbatches) || microbatches > 100000 ||
+      (job->microbatches > 0 && job->microbatches != microbatches))
+    return refuse(
+        job, "train.global_batch", error,
+        mt_error_set(error, MOTET_ERROR_PARSE,
+                     "train.global_batch is %.0f, and must be %.0f replicas x %.0f samples a microbatch x "
+                     "whole microbatches%s, at most 100000",
+                     job->global_batch, job->data, job->samples,
+                     job->microbatches > 0 ? " as train.microbatches has them" : ""));
+  setup->microbatches = (int32_t)microbatches;
+  return MOTET_OK;
+}
+
 motet_status mt_cluster_job_open(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
                                  mt_cluster_setup *setup) {
-  *setup = (mt_cluster_setup){.job = job, .microbatches = (int32_t)job->microbatches};
-  motet_status status = read_model(arena, job, error, setup);
+  *setup = (mt_cluster_setup){.job = job};
+  motet_status status = count_microbatches(job, error, setup);
+  if (status == MOTET_OK) status = read_model(arena, job, error, setup);
   if (status == MOTET_OK) status = read_cluster(job, error, &setup->cluster);
   if (status == MOTET_OK) status = choose_degrees(arena, job, error, setup);
   if (status == MOTET_OK) status = measure(arena, job, error, setup);

@@ -50,12 +50,15 @@ static void test_what_a_job_says(void **state) {
   (void)state;
   mt_cluster_job job;
   mt_cluster_setup setup;
-  char *words[] = {"parallel.data=1", "parallel.split=[10, 24]", "memory=40GB"};
+  char *words[] = {"parallel.data=1", "parallel.split=[10, 24]", "cluster.memory=40GB"};
   assert_int_equal(open_job(llama, 3, words, &job, &setup), MOTET_OK);
   assert_int_equal(setup.cluster.devices, 32);
   assert_true(setup.cluster.device.memory_bytes == 40e9);
   assert_int_equal(setup.split_count, 2);
   assert_int_equal(setup.split[1], 24);
+  assert_int_equal(setup.microbatches, 8);
+  char *batch[] = {"train.global_batch=16"};
+  assert_int_equal(open_job(llama, 1, batch, &job, &setup), MOTET_OK);
   assert_int_equal(setup.microbatches, 8);
   /* Eight KV heads: two Ulysses ranks beside four tensor ranks, the ring has the rest. */
   assert_int_equal(setup.parallel[0].ulysses, 2);
@@ -82,7 +85,9 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
   refused("cluster: h100\nmodel: m\nparallel: {tensor: [1]}\n", "parallel.tensor", 3, "not a list");
   refused("cluster: h100\nmodel: m\nparallel:\n  recompute: some\n", "parallel.recompute", 4,
           "none|selective|full|offload");
-  refused("cluster: h100\nmodel: m\nmemory: 80\n", "memory", 3, "unit");
+  refused("cluster: {preset: h100, memory: 80}\nmodel: m\n", "cluster.memory", 1, "unit");
+  refused("cluster: h100\nmodel: m\nparallel: {data: 2}\ntrain: {global_batch: 5}\n", "train.global_batch", 0,
+          "2 replicas x 1 samples");
   refused("cluster: h100\ncluster: h200\n", "cluster", 2, "twice");
   refused("cluster: tpu\nmodel: " MODELS "Llama-3.1-8B\n", "cluster", 0, "presets are");
   refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 0, "no such module");
@@ -102,7 +107,7 @@ static void test_a_step_is_its_parts(void **state) {
   mt_cluster_setup setup;
   mt_cluster_plan made;
   char *words[] = {"parallel.tensor=1", "parallel.pipeline=1", "parallel.data=1", "parallel.context=1",
-                   "memory=300GB"};
+                   "cluster.memory=300GB"};
   assert_int_equal(open_job(llama, 5, words, &job, &setup), MOTET_OK);
   if (mt_cluster_plan_make(arena, &setup, &failure, &made) != MOTET_OK) fail_msg("%s", failure.text);
   const mt_span all = {.layer_end = setup.architecture->model->layer_count, .first_trainable = 0};
