@@ -69,7 +69,7 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
   motet_error_clear(&error);
   mt_board *board = NULL;
   mt_transport *transport = NULL;
-  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data), rank = 0;
+  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data * job->parallel.context), rank = 0;
   const char *path = getenv(BOARD_VARIABLE);
   keep_memory();
   if (launched) mt_transport_launched(NULL, &rank);
@@ -278,7 +278,7 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
 }
 
 int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, bool saves, void *context) {
-  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
+  int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data * job->parallel.context);
   bool launched = mt_transport_launched(NULL, NULL);
   if (launched || ranks == 1) return run_rank(job, launched, body, saves, context);
   return start_ranks(ranks, job->output_dir, arguments, saves);

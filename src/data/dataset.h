@@ -75,6 +75,7 @@ typedef struct mt_row {
   int32_t tokens, tiles, targets;
   const int32_t *segment_begin; /* [samples + 1] */
   double loss_weight;           /* 1 / targets of the whole step */
+  const int32_t *feature_rows;  /* as in mt_batch, where they have been looked up; else NULL */
 } mt_row;
 
 /**

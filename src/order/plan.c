@@ -1,6 +1,7 @@
 #include "order/plan.h"
 
 #include "order/expand.h"
+#include "sim/costs.h"
 
 #include <string.h>
 
@@ -58,6 +59,31 @@ static motet_status join_costs(mt_arena *arena, const mt_plan_replica *replicas,
   return status;
 }
 
+/* With shares: what the busiest rank's own shares take, or all work dealt out evenly over a replica's ranks. */
+static motet_status bound_shares(mt_arena *arena, motet_error *error, mt_plan *plan) {
+  const motet_program *program = plan->program;
+  int32_t replica_ranks = program->ranks / program->replicas;
+  mt_sim_costs costs;
+  motet_status status = mt_sim_costs_make(arena, program, &plan->costs, error, &costs);
+  if (status != MOTET_OK) return status;
+  double all = 0;
+  plan->bound = 0;
+  for (int32_t rank = 0; rank < program->ranks; rank++) {
+    double own = 0;
+    if (rank % replica_ranks == 0) all = 0;
+    for (int64_t i = program->rank_begin[rank]; i < program->rank_begin[rank + 1]; i++) {
+      const motet_instruction *instruction = &program->instructions[i];
+      if (!mt_sim_is_compute(instruction->kind)) continue;
+      double seconds = mt_sim_seconds(&costs, rank, instruction);
+      all += seconds;
+      if (instruction->range > 0 || instruction->kind == MOTET_OPTIM) own += seconds;
+    }
+    if (own > plan->bound) plan->bound = own;
+    if ((rank + 1) % replica_ranks == 0 && all / replica_ranks > plan->bound) plan->bound = all / replica_ranks;
+  }
+  return MOTET_OK;
+}
+
 motet_status mt_plan_make(mt_arena *arena, const mt_plan_replica *replicas, int32_t replica_count,
                           const mt_plan_options *options, motet_error *error, mt_plan *plan) {
   memset(plan, 0, sizeof *plan);
@@ -95,6 +121,8 @@ motet_status mt_plan_make(mt_arena *arena, const mt_plan_replica *replicas, int3
   if (status == MOTET_OK) status = motet_verify(plan->program, &verify, error, &plan->verification);
   if (status == MOTET_OK)
     status = mt_simulate(arena, plan->program, &plan->costs, &options->simulate, error, &plan->simulation);
+  /* The orders' own bounds are of planes, whose ranks do not wait for one another where they share nothing. */
+  if (status == MOTET_OK && replicas[0].spread != NULL) status = bound_shares(arena, error, plan);
   if (status != MOTET_OK) mt_plan_free(plan);
   return status;
 }

@@ -34,6 +34,7 @@ static motet_status shape(void *context, bool next, int32_t microbatch, motet_er
                       .segments = row->samples,
                       .segment_begin = row->segment_begin,
                       .tiles = row->tiles,
+                      .feature_rows = row->feature_rows,
                       .loss_weight = row->loss_weight};
   return MOTET_OK;
 }

@@ -2,23 +2,10 @@
  * Context parallelism: this rank's share of each microbatch, its exchange with the other members, and the pieces in
  * which an encoder's output goes to the shares that read it and their gradients come back.
  */
+#include "train/context_exchange.h"
 #include "train/interpreter_state.h"
 
 #include <string.h>
-
-static motet_status exchange_send(void *state, int32_t peer, int32_t tag, const void *data, size_t bytes,
-                                  motet_error *error, void **transfer) {
-  return mt_transport_send(state, peer, MT_TAG_CONTEXT + tag, data, bytes, error, (mt_transfer **)transfer);
-}
-
-static motet_status exchange_recv(void *state, int32_t peer, int32_t tag, void *data, size_t bytes,
-                                  motet_error *error, void **transfer) {
-  return mt_transport_recv(state, peer, MT_TAG_CONTEXT + tag, data, bytes, error, (mt_transfer **)transfer);
-}
-
-static motet_status exchange_wait(void *state, void *transfer, motet_error *error) {
-  return mt_transport_wait(state, transfer, error);
-}
 
 bool mt_interpreter_is_seam(const mt_interpreter *interpreter, int32_t edge) {
   const motet_program *program = interpreter->program;
@@ -55,8 +42,7 @@ motet_status mt_interpreter_share_prepare(mt_interpreter *interpreter, motet_err
   const motet_program *program = interpreter->program;
   interpreter->counts = (mt_context_counts){0};
   if (program->share_count == 0) return MOTET_OK;
-  interpreter->exchange = (mt_context_exchange){
-      .state = interpreter->options.transport, .send = exchange_send, .recv = exchange_recv, .wait = exchange_wait};
+  interpreter->exchange = mt_context_exchange_over(interpreter->options.transport);
   for (int64_t i = 0; i < interpreter->instruction_count; i++) {
     const motet_instruction *instruction = &interpreter->instructions[i];
     if (instruction->range == 0 || instruction->kind > MOTET_BWD_W) continue;

@@ -172,6 +172,14 @@ static motet_status check_together(const reader *state, motet_error *error) {
                  "without a model's directory, 'data.tokenizer' must name a tokenizer.json");
   if (job->train.betas.count != 2)
     return wrong(state, "train.betas", error, "train.betas must be two numbers, as in [0.9, 0.999]");
+  if (job->parallel.context > 1 && job->deterministic == MT_JOB_DETERMINISTIC_EXACT)
+    return wrong(
+        state, "deterministic", error,
+        "deterministic: exact sums up whole microbatches; where ranks share them (parallel.context above 1) "
+        "it must be run");
+  if (job->parallel.pipeline * job->parallel.data > 65536 / job->parallel.context)
+    return wrong(state, "parallel.context", error,
+                 "parallel.pipeline times parallel.data times parallel.context must be at most 65536 ranks");
   int64_t rows = job->train.microbatches * job->parallel.data;
   if (!given(state, "train.global_batch")) job->train.global_batch = rows;
   if (job->train.global_batch < rows)

@@ -32,6 +32,7 @@ typedef struct mt_job_numbers {
 typedef enum mt_job_init { MT_JOB_INIT_PRETRAINED, MT_JOB_INIT_RANDOM } mt_job_init;
 /** Which bits are equal: of the same plan, or of any plan over the same microbatches. */
 typedef enum mt_job_deterministic { MT_JOB_DETERMINISTIC_RUN, MT_JOB_DETERMINISTIC_EXACT } mt_job_deterministic;
+typedef enum mt_job_degrees { MT_JOB_DEGREES_FLEXIBLE, MT_JOB_DEGREES_STATIC } mt_job_degrees;
 typedef enum mt_job_dtype { MT_JOB_DTYPE_FLOAT32, MT_JOB_DTYPE_BFLOAT16 } mt_job_dtype;
 typedef enum mt_job_decay { MT_JOB_DECAY_NONE, MT_JOB_DECAY_LINEAR, MT_JOB_DECAY_COSINE } mt_job_decay;
 
@@ -65,6 +66,10 @@ typedef struct mt_job {
     int64_t pipeline, data, context, tensor;
     mt_job_integers split;
   } parallel;
+  struct {
+    int64_t degrees; /* mt_job_degrees */
+    int64_t ulysses, rank_tokens;
+  } context;
   struct {
     mt_job_texts recompute;
   } memory;

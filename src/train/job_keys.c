@@ -46,10 +46,18 @@ const mt_job_key mt_job_keys[] = {
 
     INTEGER("parallel.pipeline", parallel.pipeline, 1, 65536, "1", "ranks of one pipeline"),
     INTEGER("parallel.data", parallel.data, 1, 65536, "1", "pipelines that share the data"),
-    INTEGER("parallel.context", parallel.context, 1, 1, "1", "context parallel ranks"),
+    INTEGER("parallel.context", parallel.context, 1, 65536, "1",
+            "ranks of the plane that each pipeline rank is: context parallelism"),
     INTEGER("parallel.tensor", parallel.tensor, 1, 1, "1", "tensor parallel ranks"),
     {"parallel.split", MT_JOB_INTEGERS, AT(parallel.split), 0, 100000, NULL, NULL, false,
      "layers of each stage of the sharded regions, in stage order; without it: even"},
+
+    CHOICE("context.degrees", context.degrees, "flexible|static", "flexible",
+           "`flexible`: every microbatch is cut anew into groups; `static`: it is one group of the whole plane"),
+    INTEGER("context.ulysses", context.ulysses, 1, 65536, "1",
+            "most ranks of a group that exchange heads; the others stand in a ring"),
+    INTEGER("context.rank_tokens", context.rank_tokens, 0, 1e9, "0",
+            "most tokens of a microbatch that a rank takes; 0: any"),
 
     {"memory.recompute", MT_JOB_TEXTS, AT(memory.recompute), 0, 64, "vision|projector|llm", NULL, false,
      "modules whose activations are dropped and computed again for the backward"},

@@ -78,12 +78,16 @@ static void tell(const mt_trainer *trainer, const mt_metrics_step *step) {
   int64_t done = step->step, steps = job->train.steps;
   if (done % job->train.log_every == 0 || done == steps) {
     double whole = step->measure->makespan * trainer->transport->ranks;
+    char groups[64] = "";
+    if (trainer->grouping != NULL)
+      snprintf(groups, sizeof groups, "  planned in %.1f ms, waited %.2f ms", 1e3 * step->planning_seconds,
+               1e3 * step->group_wait);
     mt_trainer_say(trainer,
                    "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.3f  %.0f tokens/s  %.3f s  "
-                   "idle %.0f%%  weights %016" PRIx64,
+                   "idle %.0f%%  weights %016" PRIx64 "%s",
                    done, steps, step->loss, step->learning_rate, step->measure->gradient_norm,
                    (double)step->tokens / step->step_seconds, step->step_seconds,
-                   whole > 0 ? 100 * (1 - step->measure->busy / whole) : 0.0, step->weights_digest);
+                   whole > 0 ? 100 * (1 - step->measure->busy / whole) : 0.0, step->weights_digest, groups);
   }
   const mt_train_listener *listener = &trainer->options->listener;
   if (trainer->transport->rank == 0 && listener->progress != NULL)
@@ -118,6 +122,8 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
       .tokens = seen->tokens,
       .weights_digest = result->weights_digest,
       .mfu = mt_flops_utilization(flops, mt_flops_total(flops), trainer->transport->ranks, measure.makespan),
+      .planning_seconds = planned->seconds,
+      .group_wait = trainer->grouping != NULL ? planned->waited : NAN,
       .measure = &measure,
       .plan = &planned->plan,
   };

@@ -132,6 +132,8 @@ static void print_metrics(const mt_metrics_step *step, mt_text *text) {
   add_number(text, "mfu", step->mfu);
   add_number(text, "idle_share", whole > 0 ? 1 - measure->busy / whole : NAN);
   add_number(text, "input_stall_seconds", measure->input_stall);
+  add_number(text, "planning_seconds", step->planning_seconds);
+  if (!isnan(step->group_wait)) add_number(text, "group_wait_seconds", step->group_wait);
   add_number(text, "decode_seconds", measure->decoded.seconds);
   mt_text_append(text, ", \"decoded_tiles\": %" PRId64, measure->decoded.tiles);
   mt_text_append(text, ", \"memory_bytes\": %" PRId64 ", \"activation_bytes\": %" PRId64, measure->resident_bytes,

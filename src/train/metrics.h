@@ -13,6 +13,8 @@ typedef struct mt_metrics_step {
   int64_t tokens;
   uint64_t weights_digest; /* behind the step */
   double mfu;              /* NAN: not known */
+  double planning_seconds; /* of the step, ahead of it */
+  double group_wait;       /* seconds of these that it waited for context groups; NAN: there are none */
   const mt_step_measure *measure;
   const mt_plan *plan;
 } mt_metrics_step;

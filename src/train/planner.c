@@ -115,6 +115,8 @@ void mt_planner_destroy(mt_planner *planner) {
 
 const mt_model *mt_planner_model(const mt_planner *planner) { return planner->purposes[MT_PLANNER_TRAIN].model; }
 
+const mt_layer_costs *mt_planner_costs(const mt_planner *planner) { return &planner->options.costs; }
+
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held) {
   const mt_derivation *derivation = planner->derivation;
   memset(held, 0, (size_t)mt_planner_model(planner)->layer_count * sizeof *held);

@@ -37,6 +37,9 @@ void mt_planner_destroy(mt_planner *planner);
 /** The model with its trainable flags; lives as long as the planner. */
 const mt_model *mt_planner_model(const mt_planner *planner);
 
+/** What layers cost, as planning has it; lives as long as the planner. */
+const mt_layer_costs *mt_planner_costs(const mt_planner *planner);
+
 /** Which layers rank @p rank (of all replicas) holds: one flag a layer. */
 void mt_planner_held(const mt_planner *planner, int32_t rank, bool *held);
 

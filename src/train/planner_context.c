@@ -167,6 +167,26 @@ static void make_plane_costs(const spreading *this, const mt_cost_table *shares,
   }
 }
 
+/** Shares have tokens: image modules are encoded whole by owners, or run in front of decoder layers of one stage.
+ */
+static motet_status check_stages(const spreading *this) {
+  const mt_derivation *derivation = this->whole->derivation;
+  for (int32_t s = 0; s < derivation->stage_count; s++) {
+    const mt_stage *stage = &derivation->stages[s];
+    if (stage->rank < 0 || stage->layer_begin == stage->layer_end ||
+        stage->layer_end > this->whole->config->vision.layers + 2)
+      continue;
+    motet_status status = mt_error_set(this->error, MOTET_ERROR_ILLEGAL,
+                                       "with context parallelism the image modules must be transposed, or inline "
+                                       "in front of the decoder: stage %d, "
+                                       "layers [%d, %d), of '%s' has image layers alone",
+                                       (int)s, (int)stage->layer_begin, (int)stage->layer_end, derivation->text);
+    mt_error_key(this->error, "schedule");
+    return status;
+  }
+  return MOTET_OK;
+}
+
 static motet_status allocate(spreading *this) {
   mt_spread *spread = this->spread;
   int64_t most = (int64_t)this->count * this->width;
@@ -199,7 +219,8 @@ motet_status mt_planner_context(const mt_planner_tables *tables, const mt_planne
                     .arena = tables->arena,
                     .spread = &result->spread,
                     .error = error};
-  motet_status status = allocate(&this);
+  motet_status status = check_stages(&this);
+  if (status == MOTET_OK) status = allocate(&this);
   if (status == MOTET_OK) status = fill_spread(&this);
   if (status != MOTET_OK) return status;
   mt_planner_tables shares = *tables;

@@ -1,5 +1,6 @@
 #include "train/setup.h"
 
+#include "nn/context.h"
 #include "program/lower.h"
 
 #include <string.h>
@@ -51,6 +52,8 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .schedule = job->schedule,
                                 .pipeline = (int32_t)job->parallel.pipeline,
                                 .replicas = (int32_t)job->parallel.data,
+                                .context = (int32_t)job->parallel.context,
+                                .ulysses = (int32_t)job->context.ulysses,
                                 .microbatches = (int32_t)job->train.microbatches,
                                 .split = job->parallel.split.values,
                                 .split_count = job->parallel.split.count,
@@ -61,6 +64,11 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
   motet_status status = read_modules(&job->trainable, "trainable", error, options.trainable);
   if (status == MOTET_OK)
     status = read_modules(&job->memory.recompute, "memory.recompute", error, options.recompute);
+  if (status == MOTET_OK && job->parallel.context > 1) {
+    const mt_internvl_decoder *decoder = &setup->config.decoder;
+    status = mt_context_check_heads(options.ulysses, decoder->heads, decoder->kv_heads, error);
+    if (status != MOTET_OK) mt_error_key(error, "context.ulysses");
+  }
   if (status != MOTET_OK) return status;
   if (job->profile != NULL)
     status = mt_layer_costs_read(job->profile, error, &options.costs);
@@ -78,7 +86,7 @@ motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setu
   setup->tokenizer_path = file_of(setup->arena, tokenizer, "tokenizer.json");
   if (setup->config_path == NULL || setup->tokenizer_path == NULL)
     return mt_error_memory(error, sizeof *setup, "the job's set-up");
-  setup->ranks = (int32_t)(job->parallel.pipeline * job->parallel.data);
+  setup->ranks = (int32_t)(job->parallel.pipeline * job->parallel.data * job->parallel.context);
   setup->rows = (int32_t)(job->train.microbatches * job->parallel.data);
   setup->element = job->train.dtype == MT_JOB_DTYPE_BFLOAT16 ? MT_ELEMENT_BFLOAT16 : MT_ELEMENT_FLOAT32;
   motet_status status = mt_internvl_read(setup->config_path, error, &setup->config);
@@ -138,6 +146,7 @@ motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena,
                                                         .segments = rows[i].samples,
                                                         .segment_begin = rows[i].segment_begin,
                                                         .tiles = rows[i].tiles,
+                                                        .feature_rows = rows[i].feature_rows,
                                                         .loss_weight = rows[i].loss_weight},
                                               .targets = rows[i].targets};
   *out = microbatches;
@@ -152,10 +161,69 @@ motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena,
   return status == MOTET_OK ? mt_setup_shapes(*rows, setup->rows, arena, error, microbatches) : status;
 }
 
+motet_status mt_setup_grouping(const mt_setup *setup, motet_error *error, mt_grouping **grouping) {
+  const mt_job *job = setup->job;
+  *grouping = NULL;
+  if (job->parallel.context < 2) return MOTET_OK;
+  const mt_grouping_options options = {.config = &setup->config,
+                                       .costs = mt_planner_costs(setup->planner),
+                                       .width = (int32_t)job->parallel.context,
+                                       .pipeline = (int32_t)job->parallel.pipeline,
+                                       .fixed = job->context.degrees == MT_JOB_DEGREES_STATIC,
+                                       .rank_tokens = job->context.rank_tokens,
+                                       .rows = setup->rows};
+  return mt_grouping_create(&options, error, grouping);
+}
+
+/** Where a row's image features stand. */
+static motet_status find_features(const mt_dataset *dataset, mt_arena *arena, motet_error *error, mt_row *row) {
+  mt_batch batch = {0};
+  if (row->tiles == 0) return MOTET_OK;
+  motet_status status = mt_dataset_load(dataset, row, true, false, arena, error, &batch);
+  row->feature_rows = batch.feature_rows;
+  return status;
+}
+
+motet_status mt_setup_grouped(const mt_setup *setup, const mt_dataset *dataset, mt_grouping *grouping,
+                              mt_arena *arena, motet_error *error, const mt_row **rows,
+                              mt_planner_microbatch **microbatches) {
+  if (grouping == NULL) return mt_setup_shapes(*rows, setup->rows, arena, error, microbatches);
+  mt_grouped_row *grouped;
+  motet_status status = mt_grouping_take(grouping, *rows, arena, error, &grouped);
+  if (status == MOTET_ERROR_ILLEGAL) mt_error_key(error, "context.rank_tokens");
+  if (status != MOTET_OK) return status;
+  mt_row *ordered = MT_ARENA_NEW(arena, mt_row, setup->rows);
+  if (ordered == NULL) return mt_error_memory(error, (unsigned)setup->rows, "a step's rows");
+  for (int32_t i = 0; i < setup->rows && status == MOTET_OK; i++) {
+    ordered[i] = grouped[i].row;
+    status = find_features(dataset, arena, error, &ordered[i]);
+  }
+  if (status == MOTET_OK) status = mt_setup_shapes(ordered, setup->rows, arena, error, microbatches);
+  for (int32_t i = 0; i < setup->rows && status == MOTET_OK; i++) {
+    mt_planner_group *groups = MT_ARENA_NEW(arena, mt_planner_group, grouped[i].group_count);
+    if (groups == NULL) return mt_error_memory(error, (unsigned)grouped[i].group_count, "context groups");
+    for (int32_t g = 0; g < grouped[i].group_count; g++)
+      groups[g] = (mt_planner_group){.segment_begin = grouped[i].groups[g].segment_begin,
+                                     .segment_end = grouped[i].groups[g].segment_end,
+                                     .degree = grouped[i].groups[g].degree,
+                                     .context_ranks = grouped[i].groups[g].ranks};
+    (*microbatches)[i].group_count = grouped[i].group_count;
+    (*microbatches)[i].groups = groups;
+  }
+  *rows = ordered;
+  return status;
+}
+
 motet_status mt_setup_plan(const mt_setup *setup, mt_arena *arena, motet_error *error, mt_plan *plan) {
   const mt_row *rows;
   mt_planner_microbatch *microbatches;
+  mt_grouping *grouping = NULL;
   motet_status status = mt_setup_rows(setup, 0, arena, error, &rows, &microbatches);
+  if (status == MOTET_OK) status = mt_setup_grouping(setup, error, &grouping);
+  if (status == MOTET_OK && grouping != NULL) status = mt_grouping_submit(grouping, rows, error);
+  if (status == MOTET_OK)
+    status = mt_setup_grouped(setup, setup->train, grouping, arena, error, &rows, &microbatches);
+  mt_grouping_destroy(grouping);
   if (status != MOTET_OK) return status;
   return mt_planner_plan(setup->planner, MT_PLANNER_TRAIN, microbatches, NULL, 0, arena, error, plan);
 }

@@ -8,6 +8,7 @@
 #include "comm/transport.h"
 #include "data/dataset.h"
 #include "nn/network.h"
+#include "train/grouping.h"
 #include "train/job.h"
 #include "train/planner.h"
 
@@ -38,6 +39,15 @@ motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transpo
 /** The rows of step @p step (from 0) as planning sees them; everything in @p arena. */
 motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena, motet_error *error,
                            const mt_row **rows, mt_planner_microbatch **microbatches);
+
+/** Who groups the samples of the job's microbatches over context ranks; NULL where there are none. */
+motet_status mt_setup_grouping(const mt_setup *setup, motet_error *error, mt_grouping **grouping);
+
+/** As mt_setup_shapes(), of rows that were submitted to @p grouping (may be NULL): their samples are ordered by
+ * group, and where image features stand is looked up. */
+motet_status mt_setup_grouped(const mt_setup *setup, const mt_dataset *dataset, mt_grouping *grouping,
+                              mt_arena *arena, motet_error *error, const mt_row **rows,
+                              mt_planner_microbatch **microbatches);
 
 /** The shapes of given rows. */
 motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena, motet_error *error,

@@ -78,7 +78,7 @@ static motet_status fill_writer(mt_trainer *trainer, motet_error *error) {
   if (trainable == NULL || held == NULL || layer_rank == NULL)
     return mt_error_memory(error, (unsigned)layers, "the trainer");
   mt_planner_trainable(planner, trainable);
-  for (int32_t rank = (int32_t)trainer->job->parallel.pipeline; rank-- > 0;) {
+  for (int32_t rank = (int32_t)(trainer->job->parallel.pipeline * trainer->job->parallel.context); rank-- > 0;) {
     mt_planner_held(planner, rank, held);
     for (int32_t layer = 0; layer < layers; layer++)
       if (held[layer]) layer_rank[layer] = rank;
@@ -115,10 +115,13 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
       .network = trainer->network,
       .transport = trainer->transport,
       .place = board != NULL ? mt_board_at(board, trainer->transport->rank) : NULL,
+      .ulysses = (int32_t)trainer->job->context.ulysses,
   };
   status = mt_interpreter_create(&options, error, &trainer->interpreter);
   if (status == MOTET_OK) status = mt_feed_create(setup->train, error, &trainer->feed);
   if (status == MOTET_OK && setup->eval != NULL) status = mt_feed_create(setup->eval, error, &trainer->eval_feed);
+  if (status == MOTET_OK) status = mt_setup_grouping(setup, error, &trainer->grouping);
+  if (status == MOTET_OK && setup->eval != NULL) status = mt_setup_grouping(setup, error, &trainer->eval_grouping);
   return status;
 }
 
@@ -279,6 +282,8 @@ void mt_trainer_close(mt_trainer *trainer) {
   mt_feed_destroy(trainer->feed);
   mt_feed_destroy(trainer->eval_feed);
   mt_feature_cache_destroy(trainer->cache);
+  mt_grouping_destroy(trainer->grouping);
+  mt_grouping_destroy(trainer->eval_grouping);
   mt_interpreter_destroy(trainer->interpreter);
   mt_network_destroy(trainer->network);
   mt_collective_scratch_free(&trainer->scratch);
@@ -291,6 +296,22 @@ void mt_trainer_close(mt_trainer *trainer) {
   mt_arena_destroy(trainer->arena);
 }
 
+/** The step's context groups, which a thread of its own has planned by now, and the next step's for it to plan. */
+static motet_status group_rows(mt_trainer *trainer, mt_planned_step *planned, int64_t step, motet_error *error) {
+  mt_grouping *grouping = trainer->grouping;
+  motet_status status = MOTET_OK;
+  if (grouping == NULL) return status;
+  if (trainer->grouped_up_to <= step) status = mt_grouping_submit(grouping, planned->rows, error);
+  if (status == MOTET_OK) status = mt_grouping_submit(grouping, planned->next_rows, error);
+  trainer->grouped_up_to = step + 2;
+  double before = mt_grouping_waited(grouping);
+  if (status == MOTET_OK)
+    status = mt_setup_grouped(&trainer->setup, trainer->setup.train, grouping, planned->arena, error,
+                              &planned->rows, &planned->microbatches);
+  planned->waited = mt_grouping_waited(grouping) - before;
+  return status;
+}
+
 motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *error, mt_planned_step **out) {
   static const motet_carried nothing;
   mt_planned_step *planned = &trainer->planned[step % 2];
@@ -301,10 +322,12 @@ motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *err
   mt_arena_reset(planned->arena);
   planned->step = -1;
   mt_planner_microbatch *next;
+  double begin = mt_interpreter_clock();
   motet_status status =
       mt_setup_rows(&trainer->setup, step, planned->arena, error, &planned->rows, &planned->microbatches);
   if (status == MOTET_OK)
     status = mt_setup_rows(&trainer->setup, step + 1, planned->arena, error, &planned->next_rows, &next);
+  if (status == MOTET_OK) status = group_rows(trainer, planned, step, error);
   if (status == MOTET_OK) status = find_cached(trainer, planned, error);
   bool continues = before->step == step - 1 && before->carried_count > 0;
   if (status == MOTET_OK)
@@ -318,6 +341,7 @@ motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *err
     status = mt_feed_prefetch(trainer->feed, planned->plan.program, trainer->transport->rank, step, planned->rows,
                               planned->next_rows, error);
   if (status != MOTET_OK) return mt_error_context(error, status, "planning of step %" PRId64, step + 1);
+  planned->seconds = mt_interpreter_clock() - begin;
   planned->step = step;
   return MOTET_OK;
 }
@@ -332,7 +356,11 @@ static motet_status evaluate_batch(mt_trainer *trainer, int32_t first, int32_t c
   mt_arena_reset(trainer->step_arena);
   motet_status status =
       mt_dataset_plan_range(setup->eval, first, count, setup->rows, trainer->step_arena, error, &rows);
-  if (status == MOTET_OK) status = mt_setup_shapes(rows, setup->rows, trainer->step_arena, error, &microbatches);
+  if (status == MOTET_OK && trainer->eval_grouping != NULL)
+    status = mt_grouping_submit(trainer->eval_grouping, rows, error);
+  if (status == MOTET_OK)
+    status = mt_setup_grouped(setup, setup->eval, trainer->eval_grouping, trainer->step_arena, error, &rows,
+                              &microbatches);
   if (status == MOTET_OK)
     status = mt_planner_plan(setup->planner, MT_PLANNER_EVALUATE, microbatches, NULL, 0, trainer->step_arena, error,
                              &plan);

@@ -12,6 +12,8 @@ typedef struct mt_planned_step {
   mt_arena *arena;
   int64_t step; /* from 0; -1: empty */
   const mt_row *rows, *next_rows;
+  double seconds; /* that planning took, and of these that it waited for the context groups */
+  double waited;
   mt_planner_microbatch *microbatches;
   mt_plan plan;
   motet_carried *carried; /* what it leaves to the next step */
@@ -33,8 +35,10 @@ typedef struct mt_trainer {
   mt_interpreter *interpreter;
   mt_prefetch_work decoded; /* by the feed, up to the last step's record */
   mt_feed *feed, *eval_feed;
-  mt_feature_cache *cache; /* or NULL */
-  mt_metrics *metrics;     /* rank 0 */
+  mt_feature_cache *cache;               /* or NULL */
+  mt_grouping *grouping, *eval_grouping; /* of context ranks, or NULL */
+  int64_t grouped_up_to;                 /* steps that were given to `grouping` */
+  mt_metrics *metrics;                   /* rank 0 */
   mt_checkpoint_writer writer;
   mt_collective_scratch scratch;
   mt_arena *arena, *step_arena;

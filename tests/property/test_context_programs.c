@@ -205,6 +205,7 @@ static void test_lowered_programs(void **state) {
     double makespan, *finish = MT_ARENA_NEW(d.arena, double, count), idle = 0, causes = 0;
     assert_int_equal(mt_simulate_max_plus(d.arena, p, &d.plan.costs, &error, &makespan, finish), MOTET_OK);
     assert_memory_equal(&makespan, &s->makespan, sizeof makespan);
+    assert_true(d.plan.bound > 0 && d.plan.bound <= makespan * (1 + 1e-12));
     assert_memory_equal(finish, s->finish, count * sizeof *finish);
     for (int32_t rank = 0; rank < p->ranks; rank++) idle += s->ranks[rank].idle;
     for (int cause = 0; cause < MT_IDLE_CAUSES; cause++) causes += s->idle_by_cause[cause];
