@@ -70,6 +70,68 @@ static motet_status read_system(const json_t *root, const json_t *first, const c
                                                    : mt_error_memory(error, sizeof turn, "a conversation");
 }
 
+/* A picture or video is a path, or an object with one. */
+static motet_status read_path(const json_t *value, const char *key, motet_error *error, mt_path_list *list) {
+  const json_t *path = json_is_object(value) ? json_object_get(value, "path") : value;
+  if (!json_is_string(path) || json_string_length(path) == 0 ||
+      strlen(json_string_value(path)) != json_string_length(path))
+    return malformed(error, key, "entry %zu of \"%s\" is not a path", list->count + 1, key);
+  if (!MT_ARRAY_PUSH(list, json_string_value(path)))
+    return mt_error_memory(error, sizeof(char *), "a conversation");
+  return MOTET_OK;
+}
+
+/* What a part of a turn is, and the key of its content. */
+static const struct {
+  const char *type, *key, *marker;
+} PARTS[] = {{"text", "text", NULL}, {"image", "image", MT_IMAGE_MARKER}, {"video", "video", MT_VIDEO_MARKER}};
+enum { PART_KINDS = sizeof PARTS / sizeof *PARTS };
+
+static motet_status read_part(const json_t *part, size_t turn, size_t place, bool shows, motet_error *error,
+                              mt_conversation *conversation, mt_text *text) {
+  const char *type = json_string_value(json_object_get(part, "type"));
+  int kind = 0;
+  while (kind < PART_KINDS && (type == NULL || strcmp(type, PARTS[kind].type) != 0)) kind++;
+  if (kind == PART_KINDS)
+    return malformed(error, "content",
+                     "turn %zu, part %zu: type \"%.60s\" is not known; {\"type\": \"text\", \"text\": ...}, "
+                     "{\"type\": \"image\", \"image\": PATH} and video are",
+                     turn + 1, place + 1, type == NULL ? "" : type);
+  const json_t *content = json_object_get(part, PARTS[kind].key);
+  if (PARTS[kind].marker == NULL) {
+    if (!json_is_string(content))
+      return malformed(error, "content", "turn %zu, part %zu has no text \"text\"", turn + 1, place + 1);
+    mt_text_bytes(text, json_string_value(content), json_string_length(content));
+    return MOTET_OK;
+  }
+  if (!shows)
+    return malformed(error, "content", "turn %zu, part %zu: only the user's turns show pictures", turn + 1,
+                     place + 1);
+  mt_text_append(text, "%s", PARTS[kind].marker);
+  /* Without a path it is the next of "images" or "videos". */
+  if (content == NULL) return MOTET_OK;
+  return read_path(content, "content", error, kind == 1 ? &conversation->images : &conversation->videos);
+}
+
+/* A turn that is a list of parts, as ms-swift's and transformers' chat messages are: one text with markers. */
+static motet_status read_parts(const json_t *list, size_t place, motet_error *error, mt_conversation *conversation,
+                               mt_turn *turn) {
+  mt_text text = {0};
+  motet_status status = MOTET_OK;
+  mt_text_append(&text, "%s", "");
+  for (size_t p = 0; p < json_array_size(list) && status == MOTET_OK; p++)
+    status = read_part(json_array_get(list, p), place, p, turn->role == MT_ROLE_USER, error, conversation, &text);
+  if (status == MOTET_OK && (text.failed || !MT_ARRAY_PUSH(&conversation->owned, text.data)))
+    status = mt_error_memory(error, text.length, "a conversation");
+  if (status != MOTET_OK) {
+    mt_text_free(&text);
+    return status;
+  }
+  turn->text = text.data;
+  turn->bytes = text.length;
+  return MOTET_OK;
+}
+
 static motet_status read_turns(const json_t *root, motet_error *error, mt_conversation *conversation) {
   size_t form = json_object_get(root, FORMS[0].list) != NULL ? 0 : 1;
   const json_t *list = json_object_get(root, FORMS[form].list);
@@ -87,33 +149,19 @@ static motet_status read_turns(const json_t *root, motet_error *error, mt_conver
     motet_status status =
         read_role(json_object_get(item, FORMS[form].role), FORMS[form].role, i, error, &turn.role);
     if (status != MOTET_OK) return status;
-    if (!json_is_string(text))
-      return malformed(error, FORMS[form].text,
-                       json_is_array(text)
-                           ? "turn %zu: \"%s\" is a list of parts; a text with <image> and <video> for the "
-                             "entries of \"images\" and \"videos\" belongs there"
-                           : "turn %zu has no text \"%s\"",
-                       i + 1, FORMS[form].text);
+    if (!json_is_string(text) && !json_is_array(text))
+      return malformed(error, FORMS[form].text, "turn %zu has no text \"%s\"", i + 1, FORMS[form].text);
     turn.unlearnt = json_is_false(json_object_get(item, "loss"));
     if (turn.role == MT_ROLE_SYSTEM && i > 0)
       return malformed(error, FORMS[form].role, "turn %zu is the system's; it may only be the first", i + 1);
     turn.text = json_string_value(text);
     turn.bytes = json_string_length(text);
+    if (json_is_array(text)) status = read_parts(text, i, error, conversation, &turn);
+    if (status != MOTET_OK) return status;
     answered = answered || (turn.role == MT_ROLE_ASSISTANT && !turn.unlearnt);
     if (!MT_ARRAY_PUSH(&conversation->turns, turn)) return mt_error_memory(error, sizeof turn, "a conversation");
   }
   return answered ? MOTET_OK : malformed(error, FORMS[form].list, "no turn of the assistant to learn from");
-}
-
-/* A picture or video is a path, or an object with one. */
-static motet_status read_path(const json_t *value, const char *key, motet_error *error, mt_path_list *list) {
-  const json_t *path = json_is_object(value) ? json_object_get(value, "path") : value;
-  if (!json_is_string(path) || json_string_length(path) == 0 ||
-      strlen(json_string_value(path)) != json_string_length(path))
-    return malformed(error, key, "entry %zu of \"%s\" is not a path", list->count + 1, key);
-  if (!MT_ARRAY_PUSH(list, json_string_value(path)))
-    return mt_error_memory(error, sizeof(char *), "a conversation");
-  return MOTET_OK;
 }
 
 /* `plural` holds a list, `singular` (InternVL's form) one path or several. */
@@ -165,7 +213,10 @@ static motet_status put_in_front(mt_conversation *conversation, motet_error *err
     mt_text_free(&text);
     return mt_error_memory(error, turn->bytes, "a conversation");
   }
-  conversation->fronted = text.data;
+  if (!MT_ARRAY_PUSH(&conversation->owned, text.data)) {
+    mt_text_free(&text);
+    return mt_error_memory(error, turn->bytes, "a conversation");
+  }
   turn->text = text.data;
   turn->bytes = text.length;
   return MOTET_OK;
@@ -231,6 +282,7 @@ void mt_conversation_free(mt_conversation *conversation) {
   free(conversation->images.data);
   free(conversation->videos.data);
   free(conversation->media.data);
-  free(conversation->fronted);
+  for (size_t i = 0; i < conversation->owned.count; i++) free(conversation->owned.data[i]);
+  free(conversation->owned.data);
   *conversation = (mt_conversation){0};
 }

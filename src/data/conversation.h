@@ -32,7 +32,7 @@ typedef struct mt_medium {
 /** Turns and paths point into the parsed line, or into what the caller put there. */
 typedef struct mt_conversation {
   void *document;
-  char *fronted; /* text of the turn that got markers in front */
+  MT_ARRAY(char *) owned; /* texts of turns that are not those of the line */
   MT_ARRAY(mt_turn) turns;
   mt_path_list images, videos;
   MT_ARRAY(mt_medium) media; /* both in the order of their markers: by mt_conversation_place() */

@@ -87,6 +87,21 @@ static void test_other_ways_to_write_a_sample(void **state) {
               "],\"images\":[\"rgb.png\",\"odd.jpg\"]}",
               "{\"messages\":[{\"role\":\"user\",\"content\":\"<image>\\n<image>\\nCompare.\"}," ANSWER
               "],\"images\":[\"rgb.png\",\"odd.jpg\"]}");
+  /* Turns in parts, their pictures in place or in the list. */
+  const char *plain = "{\"messages\":[{\"role\":\"user\",\"content\":\"A <image> and <image>?\"}," ANSWER
+                      "],\"images\":[\"rgb.png\",\"odd.jpg\"]}";
+  expect_same("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A "
+              "\"},{\"type\":\"image\",\"image\":\"rgb.png\"},"
+              "{\"type\":\"text\",\"text\":\" and "
+              "\"},{\"type\":\"image\",\"image\":{\"path\":\"odd.jpg\"}},{\"type\":\"text\",\"text\":\"?\"}]},"
+              "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"o\"},{\"type\":\"text\",\"text\":"
+              "\"k\"}]}]}",
+              plain);
+  expect_same(
+      "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A \"},{\"type\":\"image\"},"
+      "{\"type\":\"text\",\"text\":\" and \"},{\"type\":\"image\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER
+      "],\"images\":[\"rgb.png\",\"odd.jpg\"]}",
+      plain);
   /* The system's text beside the turns. */
   expect_same("{\"system\":\"Be brief.\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi.\"}," ANSWER "]}",
               "{\"messages\":[{\"role\":\"system\",\"content\":\"Be "
@@ -182,7 +197,15 @@ static void test_refuses_with_line_and_key(void **state) {
       {"{\"messages\":[]}", "messages", "no list"},
       {"{\"messages\":[{\"content\":\"x\"}]}", "role", "turn 1 has no text \"role\""},
       {"{\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]}", "role", "unknown role \"tool\""},
-      {"{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "content", "turn 1: \"content\" is a list of parts"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "messages", "no turn of the assistant"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"audio\"}]}]}", "content",
+       "part 1: type \"audio\" is not known"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[7]}]}", "content", "part 1: type \"\" is not known"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "content", "part 1 has no text"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":7}]}]}", "content",
+       "is not a path"},
+      {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"image\"}]}]}", "content",
+       "only the user's turns"},
       {"{\"conversations\":[{\"from\":\"human\"}]}", "value", "turn 1 has no text"},
       {"{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "messages", "no turn of the assistant"},
       {"{\"messages\":[" ANSWER ",{\"role\":\"system\",\"content\":\"x\"}]}", "role", "only be the first"},
