@@ -39,7 +39,8 @@ motet_pack_cost mt_grouping_cost(const mt_grouping_options *options) {
                               both_passes(costs, MT_INTERNVL_HEAD, MT_COST_TARGETS) / options->pipeline,
                           .fixed_seconds = layers * both_passes(costs, block, MT_COST_FIXED),
                           .ring_bytes_per_token = layers * ring_floats * sizeof(float),
-                          .latency_seconds_per_hop = 3 * layers * costs->link.latency_seconds};
+                          .latency_seconds_per_hop = 3 * layers * costs->link.latency_seconds,
+                          .no_overlap = true}; /* the cores that compute also copy the messages */
   if (costs->link.bytes_per_second > 0) {
     cost.bandwidth_count = 1;
     cost.bandwidth_degree[0] = 2;
