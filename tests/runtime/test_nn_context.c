@@ -6,6 +6,7 @@
 #include "member_threads.h"
 
 #include "base/random.h"
+#include "motet/pack.h"
 #include "nn/context_attention.h"
 
 #include <math.h>
@@ -76,6 +77,55 @@ static void test_every_token_has_its_member(void **state) {
       }
       assert_int_equal(held, total); /* each has one place by the rule: all of them is each once */
     }
+  mt_arena_destroy(arena);
+}
+
+/* The planner's slice tables and the layers' shares are the same cut. */
+static void test_planner_slices_are_the_shares(void **state) {
+  (void)state;
+  enum { SEQUENCES = 14, RANKS = 7 };
+  const motet_pack_options options = {
+      .ranks = RANKS,
+      .memory_tokens = 300,
+      .cost = {.attention_seconds_per_area = 1e-6, .linear_seconds_per_token = 1e-5},
+      .batch = MOTET_PACK_AUTO};
+  motet_pack_sequence sequences[SEQUENCES];
+  mt_random random = mt_random_stream(5, "sequences");
+  for (int32_t i = 0; i < SEQUENCES; i++) {
+    sequences[i].tokens = i < 4 ? i + 1 : 1 + (int64_t)mt_random_below(&random, i == 5 ? 2000 : 400);
+    sequences[i].area = motet_pack_causal_area(sequences[i].tokens);
+  }
+  motet_packer *packer;
+  const motet_pack_plan *plan;
+  mt_arena *arena = mt_arena_create();
+  must(motet_packer_create(&options, &failure, &packer));
+  must(motet_packer_plan(packer, sequences, SEQUENCES, &failure, &plan));
+  int32_t widest = 0;
+  for (int64_t p = 0; p < plan->part_count; p++) {
+    const motet_pack_part *part = &plan->parts[p];
+    const motet_pack_group *group = &plan->groups[part->group];
+    int32_t begin[SEQUENCES + 1] = {0};
+    for (int32_t i = 0; i < group->sequence_count; i++)
+      begin[i + 1] = begin[i] + (int32_t)sequences[plan->sequences[group->sequence_first + i]].tokens;
+    mt_context *context;
+    must(mt_context_zigzag(arena, 1, group->degree, part->position, plan->ranks + group->rank_first,
+                           group->sequence_count, begin, &failure, &context));
+    assert_int_equal(context->ranks[part->position], part->rank);
+    int32_t count = mt_context_tokens(context, part->position), *tokens = MT_ARENA_NEW(arena, int32_t, count),
+            at = 0;
+    mt_context_list(context, part->position, tokens);
+    for (int32_t i = 0; i < group->sequence_count; i++) {
+      const motet_pack_slice *slice = &plan->slices[part->slice_first + i];
+      for (int32_t t = 0; t < slice->first_tokens; t++)
+        assert_int_equal(tokens[at++], begin[i] + slice->first_begin + t);
+      for (int32_t t = 0; t < slice->second_tokens; t++)
+        assert_int_equal(tokens[at++], begin[i] + slice->second_begin + t);
+    }
+    assert_int_equal(at, count);
+    widest = group->degree > widest ? group->degree : widest;
+  }
+  assert_true(widest > 2);
+  motet_packer_destroy(packer);
   mt_arena_destroy(arena);
 }
 
@@ -398,10 +448,10 @@ static void test_illegal_heads_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_token_has_its_member), cmocka_unit_test(test_causal_work_is_balanced),
-      cmocka_unit_test(test_share_picks_own_rows),       cmocka_unit_test(test_heads_that_can_be_shared),
-      cmocka_unit_test(test_attention_over_the_ring),    cmocka_unit_test(test_attention_over_heads),
-      cmocka_unit_test(test_illegal_heads_are_refused),
+      cmocka_unit_test(test_planner_slices_are_the_shares), cmocka_unit_test(test_every_token_has_its_member),
+      cmocka_unit_test(test_causal_work_is_balanced),       cmocka_unit_test(test_share_picks_own_rows),
+      cmocka_unit_test(test_heads_that_can_be_shared),      cmocka_unit_test(test_attention_over_the_ring),
+      cmocka_unit_test(test_attention_over_heads),          cmocka_unit_test(test_illegal_heads_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
