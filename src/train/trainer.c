@@ -69,20 +69,49 @@ static void tell_dropped(const mt_trainer *trainer, const mt_dataset *dataset, c
                  (int)dropped, (int)(dropped + mt_dataset_count(dataset)), trainer->job->data.max_tokens);
 }
 
-/** Who writes which layer into a checkpoint: the first rank that holds it. */
+/** Numbers that a checkpoint holds of a layer: weights, and two moments of what trains. */
+static int64_t checkpoint_numbers(const mt_model *model, const bool *trainable, int32_t layer) {
+  return model->layers[layer].parameters * (trainable[layer] ? 3 : 1);
+}
+
+/**
+ * Who writes which layer into a checkpoint: one of those that hold it, owners of a transposed encoder and
+ * data-parallel replicas too, so that all have about as much to write. The largest layer first, each to the rank
+ * with the least.
+ */
+static motet_status share_out(const mt_trainer *trainer, const bool *trainable, motet_error *error,
+                              int32_t *layer_rank) {
+  const mt_planner *planner = trainer->setup.planner;
+  const mt_model *model = mt_planner_model(planner);
+  int32_t layers = model->layer_count, ranks = trainer->transport->ranks;
+  bool *held = MT_ARENA_NEW(trainer->arena, bool, (int64_t)layers *ranks);
+  int64_t *written = MT_ARENA_NEW(trainer->arena, int64_t, ranks);
+  if (held == NULL || written == NULL) return mt_error_memory(error, (unsigned)layers, "the trainer");
+  for (int32_t rank = 0; rank < ranks; rank++) mt_planner_held(planner, rank, held + (int64_t)rank * layers);
+  for (int32_t layer = 0; layer < layers; layer++) layer_rank[layer] = -1;
+  for (int32_t round = 0; round < layers; round++) {
+    int32_t largest = -1, least = -1;
+    for (int32_t layer = 0; layer < layers; layer++)
+      if (layer_rank[layer] < 0 && (largest < 0 || checkpoint_numbers(model, trainable, layer) >
+                                                       checkpoint_numbers(model, trainable, largest)))
+        largest = layer;
+    for (int32_t rank = 0; rank < ranks; rank++)
+      if (held[(int64_t)rank * layers + largest] && (least < 0 || written[rank] < written[least])) least = rank;
+    layer_rank[largest] = least;
+    written[least] += checkpoint_numbers(model, trainable, largest);
+  }
+  return MOTET_OK;
+}
+
 static motet_status fill_writer(mt_trainer *trainer, motet_error *error) {
   const mt_planner *planner = trainer->setup.planner;
   int32_t layers = mt_planner_model(planner)->layer_count;
-  bool *trainable = MT_ARENA_NEW(trainer->arena, bool, layers), *held = MT_ARENA_NEW(trainer->arena, bool, layers);
+  bool *trainable = MT_ARENA_NEW(trainer->arena, bool, layers);
   int32_t *layer_rank = MT_ARENA_NEW(trainer->arena, int32_t, layers);
-  if (trainable == NULL || held == NULL || layer_rank == NULL)
-    return mt_error_memory(error, (unsigned)layers, "the trainer");
+  if (trainable == NULL || layer_rank == NULL) return mt_error_memory(error, (unsigned)layers, "the trainer");
   mt_planner_trainable(planner, trainable);
-  for (int32_t rank = (int32_t)(trainer->job->parallel.pipeline * trainer->job->parallel.context); rank-- > 0;) {
-    mt_planner_held(planner, rank, held);
-    for (int32_t layer = 0; layer < layers; layer++)
-      if (held[layer]) layer_rank[layer] = rank;
-  }
+  motet_status status = share_out(trainer, trainable, error, layer_rank);
+  if (status != MOTET_OK) return status;
   mt_checkpoint_writer *writer = &trainer->writer;
   writer->transport = trainer->transport;
   writer->network = trainer->network;
@@ -107,7 +136,7 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   motet_status status = mt_network_create(&setup->config, held, trainable, error, &trainer->network);
   if (status == MOTET_OK) status = mt_setup_network(setup, trainer->transport, trainer->network, error);
   if (status == MOTET_OK && trainer->job->deterministic == MT_JOB_DETERMINISTIC_EXACT)
-    status = mt_network_sum_exactly(trainer->network, setup->rows, error);
+    status = mt_network_sum_exactly(trainer->network, setup->rows * trainer->job->parallel.context, error);
   if (status != MOTET_OK) return status;
   mt_board *board = trainer->options->board;
   mt_interpreter_options options = {

@@ -34,6 +34,11 @@ done
 exact moved train.steps=7
 exact moved train.steps=13 parallel.pipeline=1 parallel.data=2 train.microbatches=3 schedule='<vision+projector: inline, llm: 1f1b>'
 grep -q 'resuming from .*step-7' "$out" || fail "it did not resume"
+# Both replicas wrote about half of that checkpoint, optimizer state too.
+for family in model optimizer; do
+  sizes=$(cd "$work/moved/checkpoints/step-13" && wc -c $family-0000?-of-00002.safetensors | awk '$2 != "total" { print $1 }' | sort -n | tr '\n' ' ')
+  echo "$sizes" | awk 'NF != 2 || $1 < 0.7 * $2 { exit 1 }' || fail "$family is not shared out: $sizes"
+done
 exact moved parallel.pipeline=3
 same alone moved "resumed twice under other plans"
 code=0
