@@ -120,8 +120,8 @@ motet_status mt_ring_forward(const mt_context_call *call, const float *qkv, floa
     MT_TRY(mt_parallel_attention_forward(device, &attention, step == 0 ? output : call->part, wide,
                                          step == 0 ? log_sum : call->part_log_sum, call->error));
     if (step > 0)
-      device->backend->attention_merge(call->rows, call->heads, call->attention->head_dim, call->part, wide,
-                                       call->part_log_sum, output, wide, log_sum);
+      mt_parallel_attention_merge(device, call->rows, call->heads, call->attention->head_dim, call->part, wide,
+                                  call->part_log_sum, output, wide, log_sum);
     count_compute(call, begin);
     MT_TRY(finish(call, &pass));
   }

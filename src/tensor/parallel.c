@@ -91,6 +91,33 @@ motet_status mt_parallel_attention_backward(const mt_device *device, const mt_at
   return run_attention(&work, error);
 }
 
+typedef struct merge_work {
+  const mt_device *device;
+  int64_t rows, part_stride, output_stride;
+  int32_t head_dim;
+  const void *part;
+  void *output;
+  const float *part_log_sum;
+  float *log_sum;
+} merge_work;
+
+static void merge_head(void *context, int64_t index, int32_t thread) {
+  (void)thread;
+  const merge_work *work = context;
+  const int64_t column = index * work->head_dim, first = index * work->rows;
+  work->device->backend->attention_merge(work->rows, 1, work->head_dim, at(work->device, work->part, column),
+                                         work->part_stride, work->part_log_sum + first,
+                                         at(work->device, work->output, column), work->output_stride,
+                                         work->log_sum + first);
+}
+
+void mt_parallel_attention_merge(const mt_device *device, int64_t rows, int32_t heads, int32_t head_dim,
+                                 const void *part, int64_t part_stride, const float *part_log_sum, void *output,
+                                 int64_t output_stride, float *log_sum) {
+  merge_work work = {device, rows, part_stride, output_stride, head_dim, part, output, part_log_sum, log_sum};
+  mt_team_run(device->team, heads, merge_head, &work);
+}
+
 /* ---- norms */
 
 typedef struct norm_work {

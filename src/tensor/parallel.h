@@ -20,6 +20,10 @@ motet_status mt_parallel_attention_forward(const mt_device *device, const mt_att
 motet_status mt_parallel_attention_backward(const mt_device *device, const mt_attention *attention,
                                             const mt_attention_gradients *gradients, motet_error *error);
 
+void mt_parallel_attention_merge(const mt_device *device, int64_t rows, int32_t heads, int32_t head_dim,
+                                 const void *part, int64_t part_stride, const float *part_log_sum, void *output,
+                                 int64_t output_stride, float *log_sum);
+
 void mt_parallel_norm_forward(const mt_device *device, const mt_norm *norm, void *output);
 /** Weight gradients are summed in parts, then part after part. */
 motet_status mt_parallel_norm_backward(const mt_device *device, const mt_norm *norm, const void *output_gradient,

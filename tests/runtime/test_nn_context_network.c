@@ -44,6 +44,7 @@ typedef struct network_job {
   int32_t ulysses, rings;
   bool split;
   mt_element element;
+  int32_t threads;
   int32_t begin[SEGMENTS_MAX + 1], ids[TOKENS_MAX], labels[TOKENS_MAX], rows[FEATURES];
   mt_batch whole;
   int32_t features;
@@ -78,12 +79,13 @@ static void fill(network_job *job, const row_case *row) {
   for (int64_t i = 0; i < count; i++) job->input[i] = (float)mt_random_normal(&random);
 }
 
-static motet_status make(const mt_internvl *config, mt_element element, motet_error *error, mt_network **network) {
+static motet_status make(const mt_internvl *config, mt_element element, int32_t threads, motet_error *error,
+                         mt_network **network) {
   bool held[NN_CASE_LAYERS], trainable[NN_CASE_LAYERS];
   for (int l = 0; l < NN_CASE_LAYERS; l++) held[l] = l >= FIRST, trainable[l] = true;
   motet_status status = mt_network_create(config, held, trainable, error, network);
   if (status == MOTET_OK) nn_case_weights(*network);
-  return status == MOTET_OK ? mt_network_use(*network, element, 1, error) : status;
+  return status == MOTET_OK ? mt_network_use(*network, element, threads, error) : status;
 }
 
 /* Backward whole, or in two halves: messages go with the first. */
@@ -137,7 +139,8 @@ static motet_status step_as_member(member *self) {
     context->exchange = &self->exchange;
     status = mt_context_share(context, &job->whole, job->features, arena, &self->error, &share);
   }
-  if (status == MOTET_OK) status = make(&job->config, job->element, &self->error, &job->networks[self->rank]);
+  if (status == MOTET_OK)
+    status = make(&job->config, job->element, job->threads, &self->error, &job->networks[self->rank]);
   if (status == MOTET_OK) {
     const int32_t count = mt_context_features(context, self->rank, job->features, job->rows, held);
     float *input = MT_ARENA_NEW(arena, float, (size_t)count *hidden),
@@ -186,10 +189,11 @@ static void compare(const row_case *row, bool other, int32_t ulysses, int32_t ri
   mt_arena *arena = mt_arena_create();
   float *input_gradient = MT_ARENA_NEW(arena, float, input_count);
   double loss = 0, sum = 0, last = 0;
-  must(make(&job.config, job.element, &failure, &whole));
+  must(make(&job.config, job.element, 1, &failure, &whole));
   must(step(whole, &job.config, &job.whole, job.input, false, arena, &failure, &loss, input_gradient));
   for (int again = 0; again < 2; again++) {
     memcpy(before, job.networks, sizeof before);
+    job.threads = 1 + again; /* the same bits, whatever their number */
     memset(job.losses, 0, sizeof job.losses);
     if (members_run(count, step_as_member, &job, members, &failure) != MOTET_OK)
       fail_msg("%s: %s", what, failure.text);
@@ -256,7 +260,7 @@ static void test_wrong_shares_are_refused(void **state) {
   mt_network *network;
   double loss = 0;
   fill(&job, &rows[0]);
-  must(make(&job.config, MT_ELEMENT_FLOAT32, &failure, &network));
+  must(make(&job.config, MT_ELEMENT_FLOAT32, 1, &failure, &network));
   must(mt_context_zigzag(arena, 1, 2, 1, ranks, 3, job.begin, &failure, &context));
   must(mt_context_share(context, &job.whole, job.features, arena, &failure, &share));
   assert_int_equal(step(network, &job.config, &share, job.input, false, arena, &failure, &loss, NULL),
