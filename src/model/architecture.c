@@ -132,13 +132,26 @@ static motet_status read_json(mt_arena *arena, mt_json *json, mt_architecture **
   return status;
 }
 
-motet_status mt_architecture_read(mt_arena *arena, const char *path, motet_error *error,
-                                  mt_architecture **architecture) {
+static motet_status read_one(mt_arena *arena, const char *path, motet_error *error,
+                             mt_architecture **architecture) {
   mt_json json;
   motet_status status = mt_json_open(path, "config.json", error, &json);
   if (status != MOTET_OK) return status;
   status = read_json(arena, &json, architecture);
   mt_json_close(&json);
+  return status;
+}
+
+motet_status mt_architecture_read(mt_arena *arena, const char *path, motet_error *error,
+                                  mt_architecture **architecture) {
+  const char *plus = strstr(path, " + ");
+  if (plus == NULL) return read_one(arena, path, error, architecture);
+  mt_architecture *encoder, *decoder;
+  char *first = mt_arena_format(arena, "%.*s", (int)(plus - path), path);
+  if (first == NULL) return mt_error_memory(error, strlen(path), "a model's path");
+  motet_status status = read_one(arena, first, error, &encoder);
+  if (status == MOTET_OK) status = read_one(arena, plus + 3, error, &decoder);
+  if (status == MOTET_OK) status = mt_architecture_compose(arena, encoder, decoder, error, architecture);
   return status;
 }
 

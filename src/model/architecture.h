@@ -73,14 +73,22 @@ struct mt_architecture {
   mt_measure *measure;
 };
 
-/** Reads @p path, a config.json or a directory that holds one. Everything is trainable but what the architecture
- * keeps frozen by nature (a generator's text encoder and autoencoder). Everything lives in @p arena. */
+/** Reads @p path, a config.json or a directory that holds one, or two of them with " + " between: the encoders of
+ * the first before the decoder of the second. Everything is trainable but what the architecture keeps frozen by
+ * nature (a generator's text encoder and autoencoder). Everything lives in @p arena. */
 motet_status mt_architecture_read(mt_arena *arena, const char *path, motet_error *error,
                                   mt_architecture **architecture);
 
 /** The same from a config's text; @p name stands for the file in errors. */
 motet_status mt_architecture_parse(mt_arena *arena, const void *data, size_t bytes, const char *name,
                                    motet_error *error, mt_architecture **architecture);
+
+/** The encoders of one model before the decoder of another, the last layer before it resized to the decoder's
+ * width. MOTET_ERROR_UNSUPPORTED where the first has no encoder of pictures, or the second is no decoder of text
+ * alone. */
+motet_status mt_architecture_compose(mt_arena *arena, const mt_architecture *encoder,
+                                     const mt_architecture *decoder, motet_error *error,
+                                     mt_architecture **architecture);
 
 /** Names of the known architectures, comma separated, as error messages list them. */
 const char *mt_architecture_known(mt_arena *arena);
