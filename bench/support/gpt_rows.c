@@ -21,9 +21,18 @@ static void build_model(mt_arena *arena, gpt_row *row) {
   snprintf(config, sizeof config,
            "{\"model_type\": \"gpt2\", \"n_layer\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_positions\": %d, "
            "\"vocab_size\": %d}",
-           row->layers, row->hidden, row->heads, GPT_SEQUENCE, VOCABULARY);
+           row->layers, row->hidden, row->heads, row->sequence, VOCABULARY);
   if (mt_architecture_parse(arena, config, strlen(config), row->model, &error, &row->architecture) != MOTET_OK)
     gpt_stop(error.text);
+}
+
+/* Microbatch 0: not published. */
+static bool can_be(const gpt_row *row) {
+  int64_t each = (int64_t)row->microbatch * row->data;
+  return row->hidden > 0 && row->heads > 0 && row->layers > 0 && row->layers + 2 <= GPT_LAYERS_MAX &&
+         row->sequence > 0 && row->tensor > 0 && row->pipeline > 0 && row->chunks > 0 && row->data > 0 &&
+         row->devices > 0 && row->pipeline * (int64_t)row->chunks <= row->layers && row->microbatch >= 0 &&
+         row->microbatch <= GPT_SAMPLES_MAX && row->batch >= each && row->seconds > 0;
 }
 
 typedef int read_line(const char *line, gpt_row *row, gpt_row *second);
@@ -35,9 +44,10 @@ static void read_rows(mt_arena *arena, const char *folder, const char *name, rea
   if (file == NULL) gpt_stop(path);
   *rows = (gpt_rows){0};
   while (rows->count + 2 <= GPT_ROWS_MAX && fgets(line, sizeof line, file) != NULL) {
-    gpt_row two[2] = {{.chunks = 1, .data = 1}, {.chunks = 1, .data = 1}};
+    gpt_row two[2] = {{.chunks = 1, .data = 1, .sequence = 2048}, {.chunks = 1, .data = 1}};
     int read_count = read(line, &two[0], &two[1]);
     for (int i = 0; i < read_count; i++) {
+      if (!can_be(&two[i])) continue;
       build_model(arena, &two[i]);
       rows->rows[rows->count++] = two[i];
     }
@@ -47,10 +57,9 @@ static void read_rows(mt_arena *arena, const char *folder, const char *name, rea
 }
 
 static int korthikanti_line(const char *line, gpt_row *row, gpt_row *second) {
-  int sequence;
   double seconds[2];
   if (sscanf(line, "%15[^,],%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%lf,%lf", row->model, &row->hidden, &row->layers,
-             &row->heads, &sequence, &row->tensor, &row->pipeline, &row->chunks, &row->devices, &row->batch,
+             &row->heads, &row->sequence, &row->tensor, &row->pipeline, &row->chunks, &row->devices, &row->batch,
              &row->microbatch, &seconds[0], &seconds[1]) != 13)
     return 0;
   row->seconds = seconds[0];
@@ -62,10 +71,9 @@ static int korthikanti_line(const char *line, gpt_row *row, gpt_row *second) {
 
 static int measured_line(const char *line, gpt_row *row, gpt_row *second) {
   (void)second;
-  int sequence;
   double milliseconds;
   if (sscanf(line, "%15[^,],%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%lf", row->model, &row->devices, &row->batch,
-             &row->microbatch, &row->hidden, &row->heads, &row->layers, &sequence, &row->tensor, &row->data,
+             &row->microbatch, &row->hidden, &row->heads, &row->layers, &row->sequence, &row->tensor, &row->data,
              &row->pipeline, &milliseconds) != 12)
     return 0;
   row->seconds = milliseconds / 1e3;
@@ -111,7 +119,6 @@ void gpt_case_make(const gpt_row *row, const gpt_coefficients *coefficients, gpt
   made->parallel.float32_gradients = true;
   made->parallel.overlap = false;
   const mt_model *model = row->architecture->model;
-  if (model->layer_count > (int32_t)sizeof made->savings) gpt_stop("a model of too many layers");
   for (int32_t l = 1; l + 1 < model->layer_count; l++)
     made->savings[l] = row->selective ? MT_SAVING_SELECTIVE : MT_SAVING_INPUT;
   made->forecast = (mt_forecast){.architecture = row->architecture,
@@ -120,9 +127,9 @@ void gpt_case_make(const gpt_row *row, const gpt_coefficients *coefficients, gpt
                                  .savings = made->savings,
                                  .fit = mt_collective_fit_usual(),
                                  .microbatches = row->batch / (row->microbatch * row->data)};
-  int64_t segments[64];
-  for (int i = 0; i < 64; i++) segments[i] = GPT_SEQUENCE;
-  const mt_shape shape = {.segments = segments, .segment_count = row->microbatch < 64 ? row->microbatch : 64};
+  int64_t segments[GPT_SAMPLES_MAX];
+  for (int i = 0; i < row->microbatch; i++) segments[i] = row->sequence;
+  const mt_shape shape = {.segments = segments, .segment_count = row->microbatch};
   if (mt_architecture_measure(row->architecture, &shape, &error, made->extents) != MOTET_OK) gpt_stop(error.text);
 }
 

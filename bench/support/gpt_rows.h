@@ -7,11 +7,11 @@
 
 #include "cost/forecast.h"
 
-enum { GPT_ROWS_MAX = 128, GPT_SEQUENCE = 2048 };
+enum { GPT_ROWS_MAX = 2048, GPT_LAYERS_MAX = 1024, GPT_SAMPLES_MAX = 1024 };
 
 typedef struct gpt_row {
   char model[16];
-  int hidden, layers, heads;
+  int hidden, layers, heads, sequence;
   int tensor, pipeline, chunks, data, devices, batch;
   int microbatch; /* samples; 0: not published */
   bool selective; /* sequence parallelism and selective recomputation; else full recomputation */
@@ -32,7 +32,8 @@ typedef struct gpt_coefficients {
 /** Ends the program with a message. */
 _Noreturn void gpt_stop(const char *what);
 
-/** Readers end the program where a file is missing or no row of it is one. */
+/** Readers end the program where a file is missing or no row of it is one; rows that cannot be (a batch smaller
+ * than one microbatch a replica) are passed over. */
 void gpt_read_korthikanti(mt_arena *arena, const char *folder, gpt_rows *rows);
 void gpt_read_measured(mt_arena *arena, const char *folder, gpt_rows *rows);
 void gpt_read_megatron(mt_arena *arena, const char *folder, gpt_rows *rows);
@@ -42,7 +43,7 @@ typedef struct gpt_case {
   mt_cluster cluster;
   mt_parallel parallel;
   mt_forecast forecast;
-  uint8_t savings[256];
+  uint8_t savings[GPT_LAYERS_MAX];
   double extents[MT_EXTENTS];
 } gpt_case;
 

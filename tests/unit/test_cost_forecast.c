@@ -143,6 +143,58 @@ static void test_reductions(void **state) {
   near(held.reduce_seconds, 2 * 2 * held.parameters / 8 * 7 / 8 / port);
 }
 
+/* Routed rows go to their experts and back, (n - 1)/n of them to others; each device holds its part of the experts,
+ * and in the worst case computes and receives more rows than it brings. */
+static void test_experts(void **state) {
+  fixture *f = *state;
+  static const char config[] =
+      "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 2, \"hidden_size\": 512, \"num_attention_heads\": 8, "
+      "\"num_key_value_heads\": 8, \"head_dim\": 64, \"vocab_size\": 1000, \"num_experts\": 16, "
+      "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 256, \"intermediate_size\": 256}";
+  assert_int_equal(mt_architecture_parse(f->arena, config, sizeof config - 1, "c", &failure, &f->model), MOTET_OK);
+  f->forecast.architecture = f->model;
+  const int64_t tokens = TOKENS;
+  const mt_shape shape = {.segments = &tokens, .segment_count = 1};
+  assert_int_equal(mt_architecture_measure(f->model, &shape, &failure, f->extents), MOTET_OK);
+  double node = f->cluster.levels[0].link.bytes_per_second, experts = 16 * 3.0 * 512 * 256;
+  mt_layer_forecast together, apart, worst;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &together);
+  near(mt_exchange_parameters(&f->forecast, BLOCK).expert, experts);
+  f->parallel.data = f->parallel.expert = 8;
+  near(exchange_of(f, BLOCK).forward, 2 * (2 * ROW_BYTES) * 7 / 8 / node);
+  mt_layer_parameters held = mt_exchange_parameters(&f->forecast, BLOCK);
+  near(held.expert, experts / 8);
+  assert_int_equal(held.expert_copies, 1);
+  assert_int_equal(held.dense_copies, 8);
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &apart);
+  /* Two experts a device and two for each token: everybody's tokens may come, eight times its own. */
+  f->parallel.worst_routing = true;
+  near(exchange_of(f, BLOCK).forward, 8 * 2 * (2 * ROW_BYTES) * 7 / 8 / node);
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &worst);
+  assert_true(worst.forward > 1.5 * apart.forward && apart.forward_exchange > together.forward_exchange);
+}
+
+/* Weights of 2 bytes over 8 devices: gathered for each pass, hidden behind the pass where overlap is allowed. */
+static void test_divided_weights(void **state) {
+  fixture *f = *state;
+  double node = f->cluster.levels[0].link.bytes_per_second;
+  f->parallel.data = 8;
+  f->parallel.zero_level = 3;
+  double parameters = mt_exchange_parameters(&f->forecast, BLOCK).dense, once = 2 * parameters * 7 / 8 / node;
+  near(exchange_of(f, BLOCK).gather, once);
+  near(exchange_of(f, BLOCK).reduce, once);
+  mt_layer_forecast open, hidden;
+  f->parallel.overlap = false;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &open);
+  near(open.forward_exchange, once);
+  near(open.input_exchange + open.weight_exchange, 2 * once);
+  f->parallel.overlap = true;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &hidden);
+  near(hidden.forward_exchange, fmax(0, once - hidden.forward));
+  near(hidden.hidden_exchange + hidden.forward_exchange + hidden.input_exchange + hidden.weight_exchange, 3 * once);
+  assert_true(hidden.working_bytes == (int64_t)ceil(2 * 2 * parameters));
+}
+
 static void test_spans_are_sums(void **state) {
   fixture *f = *state;
   uint8_t savings[LAYERS + 2] = {0, 0, MT_SAVING_INPUT, MT_SAVING_INPUT, MT_SAVING_SELECTIVE, 0};
@@ -220,6 +272,8 @@ int main(void) {
                                      TEST(test_context_parallel_volumes),
                                      TEST(test_zero_bytes),
                                      TEST(test_reductions),
+                                     TEST(test_experts),
+                                     TEST(test_divided_weights),
                                      TEST(test_spans_are_sums),
                                      TEST(test_host_memory),
                                      TEST(test_what_does_not_fit_is_refused)};
