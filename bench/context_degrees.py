@@ -2,7 +2,7 @@
 """Two ranks train on texts of very different length: with groups of flexible degree, and with both ranks in one ring for
 everything (static context parallelism). The texts are this source tree's: paragraphs of its pages, headers and sources.
 
-    bench/context_degrees.py [--steps N] [--rounds N]
+    bench/context_degrees.py [--steps N] [--rounds N] [--profile FILE]
 
 Both train the same steps from the same weights, in turn; the table has medians over all steps. Losses must agree.
 """
@@ -78,11 +78,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", help="of such a job; without it, this machine is measured first")
     arguments = parser.parse_args()
     folder = tempfile.mkdtemp()
     try:
         prepare(folder)
-        motet("profile", os.path.join(folder, "job.yaml"), "-o", os.path.join(folder, "profile.json"))
+        if arguments.profile:
+            shutil.copy(arguments.profile, os.path.join(folder, "profile.json"))
+        else:
+            motet("profile", os.path.join(folder, "job.yaml"), "-o", os.path.join(folder, "profile.json"))
         runs = {"static": [], "flexible": []}
         for turn in range(arguments.rounds):
             for degrees in ("static", "flexible") if turn % 2 == 0 else ("flexible", "static"):

@@ -11,6 +11,7 @@ struct mt_grouping {
   motet_pack_service *service;
   motet_pack_sequence *sequences; /* of one row */
   int32_t capacity;
+  double *load; /* [width] seconds that the step's rows so far take on each rank: nothing waits between them */
   double waited;
 };
 
@@ -50,7 +51,8 @@ motet_pack_cost mt_grouping_cost(const mt_grouping_options *options) {
 }
 
 motet_status mt_grouping_create(const mt_grouping_options *options, motet_error *error, mt_grouping **result) {
-  if (options->width < 1 || options->pipeline < 1 || options->rows < 1 || options->rank_tokens < 0)
+  if (options->width < 1 || options->pipeline < 1 || options->rows < 1 || options->rank_tokens < 0 ||
+      options->replicas > options->rows)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "planes of %d ranks for %d microbatches: 1 or more belong there", (int)options->width,
                         (int)options->rows);
@@ -63,7 +65,9 @@ motet_status mt_grouping_create(const mt_grouping_options *options, motet_error 
                                    .scope = MOTET_PACK_MICROBATCH,
                                    .batch = MOTET_PACK_ALL};
   motet_status status = MOTET_OK;
-  if (!options->fixed)
+  grouping->load = calloc((size_t)options->width, sizeof *grouping->load);
+  if (grouping->load == NULL) status = mt_error_memory(error, (unsigned)options->width, "context groups");
+  if (status == MOTET_OK && !options->fixed)
     status = motet_pack_service_create(&pack, STEPS_AHEAD * options->rows, error, &grouping->service);
   if (status == MOTET_OK)
     *result = grouping;
@@ -76,6 +80,7 @@ void mt_grouping_destroy(mt_grouping *grouping) {
   if (grouping == NULL) return;
   motet_pack_service_destroy(grouping->service);
   free(grouping->sequences);
+  free(grouping->load);
   free(grouping);
 }
 
@@ -134,9 +139,55 @@ static motet_status left_over(const mt_grouping *grouping, const mt_row *row, co
       (long long)grouping->options.rank_tokens);
 }
 
+/* When a set of ranks is through with what it has. */
+static double free_at(const mt_grouping *grouping, const int32_t *ranks, int32_t degree) {
+  double latest = 0;
+  for (int32_t i = 0; i < degree; i++)
+    latest = grouping->load[ranks[i]] > latest ? grouping->load[ranks[i]] : latest;
+  return latest;
+}
+
+/* Gives the rank sets of one degree to the groups of that degree anew: the longest group to the set that is free
+ * first. The plan knows this row alone; over the rows of a step the ranks' loads then even out. */
+static void deal_sets(mt_grouping *grouping, const motet_pack_plan *plan, int32_t degree, bool *taken,
+                      mt_row_group *groups) {
+  for (;;) {
+    int64_t longest = -1, first = -1;
+    double earliest = 0;
+    for (int64_t g = 0; g < plan->group_count; g++) {
+      if (groups[g].degree != degree) continue;
+      if (groups[g].ranks == NULL && (longest < 0 || plan->groups[g].seconds > plan->groups[longest].seconds))
+        longest = g;
+      const double free_from = free_at(grouping, plan->ranks + plan->groups[g].rank_first, degree);
+      if (!taken[g] && (first < 0 || free_from < earliest)) first = g, earliest = free_from;
+    }
+    if (longest < 0) return;
+    taken[first] = true;
+    groups[longest].ranks = plan->ranks + plan->groups[first].rank_first;
+    for (int32_t i = 0; i < degree; i++)
+      grouping->load[groups[longest].ranks[i]] = earliest + plan->groups[longest].seconds;
+  }
+}
+
+/* Ranks of every group; the sets are the plan's, copied to the arena. */
+static motet_status deal_ranks(mt_grouping *grouping, const motet_pack_plan *plan, mt_arena *arena,
+                               motet_error *error, mt_row_group *groups) {
+  bool *taken = MT_ARENA_NEW(arena, bool, plan->group_count);
+  if (taken == NULL) return mt_error_memory(error, (size_t)plan->group_count, "context groups");
+  for (int32_t degree = grouping->options.width; degree > 0; degree--)
+    deal_sets(grouping, plan, degree, taken, groups);
+  for (int64_t g = 0; g < plan->group_count; g++) {
+    int32_t *ranks = MT_ARENA_NEW(arena, int32_t, groups[g].degree);
+    if (ranks == NULL) return mt_error_memory(error, (unsigned)groups[g].degree, "context groups");
+    memcpy(ranks, groups[g].ranks, (size_t)groups[g].degree * sizeof *ranks);
+    groups[g].ranks = ranks;
+  }
+  return MOTET_OK;
+}
+
 /* The plan's groups, and the row's samples in their order. */
-static motet_status apply(const mt_row *row, const motet_pack_plan *plan, mt_arena *arena, motet_error *error,
-                          mt_grouped_row *grouped) {
+static motet_status apply(mt_grouping *grouping, const mt_row *row, const motet_pack_plan *plan, mt_arena *arena,
+                          motet_error *error, mt_grouped_row *grouped) {
   mt_row_group *groups = MT_ARENA_NEW(arena, mt_row_group, plan->group_count);
   int32_t *sample = MT_ARENA_NEW(arena, int32_t, row->samples),
           *begin = MT_ARENA_NEW(arena, int32_t, row->samples + 1);
@@ -145,10 +196,7 @@ static motet_status apply(const mt_row *row, const motet_pack_plan *plan, mt_are
   int32_t placed = 0;
   for (int64_t g = 0; g < plan->group_count; g++) {
     const motet_pack_group *from = &plan->groups[g];
-    int32_t *ranks = MT_ARENA_NEW(arena, int32_t, from->degree);
-    if (ranks == NULL) return mt_error_memory(error, (unsigned)from->degree, "context groups");
-    memcpy(ranks, plan->ranks + from->rank_first, (size_t)from->degree * sizeof *ranks);
-    groups[g] = (mt_row_group){.segment_begin = placed, .degree = from->degree, .ranks = ranks};
+    groups[g] = (mt_row_group){.segment_begin = placed, .degree = from->degree};
     for (int32_t i = 0; i < from->sequence_count; i++, placed++) {
       const int32_t segment = plan->sequences[from->sequence_first + i];
       sample[placed] = row->sample[segment];
@@ -159,7 +207,7 @@ static motet_status apply(const mt_row *row, const motet_pack_plan *plan, mt_are
   *grouped = (mt_grouped_row){.row = *row, .group_count = (int32_t)plan->group_count, .groups = groups};
   grouped->row.sample = sample;
   grouped->row.segment_begin = begin;
-  return MOTET_OK;
+  return deal_ranks(grouping, plan, arena, error, groups);
 }
 
 static motet_status take_row(mt_grouping *grouping, const mt_row *row, mt_arena *arena, motet_error *error,
@@ -173,14 +221,18 @@ static motet_status take_row(mt_grouping *grouping, const mt_row *row, mt_arena 
   if (status != MOTET_OK) return status;
   if (!fresh)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "the groups of a step are taken that was not submitted");
-  return plan->deferred_count > 0 ? left_over(grouping, row, plan, error) : apply(row, plan, arena, error, grouped);
+  return plan->deferred_count > 0 ? left_over(grouping, row, plan, error)
+                                  : apply(grouping, row, plan, arena, error, grouped);
 }
 
 motet_status mt_grouping_take(mt_grouping *grouping, const mt_row *rows, mt_arena *arena, motet_error *error,
                               mt_grouped_row **result) {
   mt_grouped_row *grouped = MT_ARENA_NEW(arena, mt_grouped_row, grouping->options.rows);
   if (grouped == NULL) return mt_error_memory(error, (unsigned)grouping->options.rows, "context groups");
+  const int32_t share = grouping->options.rows / (grouping->options.replicas > 1 ? grouping->options.replicas : 1);
   for (int32_t m = 0; m < grouping->options.rows; m++) {
+    if (m % share == 0) /* another replica's plane */
+      memset(grouping->load, 0, (size_t)grouping->options.width * sizeof *grouping->load);
     motet_status status = take_row(grouping, &rows[m], arena, error, &grouped[m]);
     if (status != MOTET_OK) return mt_error_context(error, status, "microbatch %d", (int)m);
   }

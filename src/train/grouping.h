@@ -17,6 +17,7 @@ typedef struct mt_grouping_options {
   bool fixed;          /* every microbatch is one group of all ranks */
   int64_t rank_tokens; /* most tokens of a microbatch that a rank takes; 0: any */
   int32_t rows;        /* microbatches of a step */
+  int32_t replicas;    /* planes that divide these among them, in order; 0: one */
 } mt_grouping_options;
 
 typedef struct mt_grouping mt_grouping;

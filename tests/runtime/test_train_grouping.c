@@ -148,6 +148,40 @@ static void test_groups(void **state) {
   }
 }
 
+/* Every row has a long sample and a shorter one, one for each rank: no row can be even, a step of four can. */
+static void test_loads_even_out_over_a_step(void **state) {
+  (void)state;
+  enum { EVEN_ROWS = 4 };
+  static const int32_t sample[2] = {0, 1}, begin[3] = {0, 1000, 1700};
+  const mt_internvl config = model();
+  mt_layer_costs costs;
+  mt_layer_costs_from_operations(&config, &costs);
+  costs.link = (mt_link){.latency_seconds = 1, .bytes_per_second = 1e9}; /* no rings */
+  const mt_grouping_options options = {
+      .config = &config, .costs = &costs, .width = 2, .pipeline = 1, .rows = EVEN_ROWS};
+  mt_row rows[EVEN_ROWS];
+  mt_grouping *grouping;
+  mt_grouped_row *grouped;
+  mt_arena *arena = mt_arena_create();
+  for (int32_t m = 0; m < EVEN_ROWS; m++)
+    rows[m] = (mt_row){.samples = 2, .sample = sample, .tokens = 1700, .segment_begin = begin};
+  must(mt_grouping_create(&options, &failure, &grouping));
+  for (int step = 0; step < 2; step++) {
+    int32_t tokens[2] = {0, 0};
+    must(mt_grouping_submit(grouping, rows, &failure));
+    must(mt_grouping_take(grouping, rows, arena, &failure, &grouped));
+    for (int32_t m = 0; m < EVEN_ROWS; m++) {
+      assert_int_equal(grouped[m].group_count, 2);
+      for (int32_t g = 0; g < 2; g++)
+        tokens[grouped[m].groups[g].ranks[0]] +=
+            grouped[m].row.segment_begin[g + 1] - grouped[m].row.segment_begin[g];
+    }
+    assert_int_equal(tokens[0], tokens[1]);
+  }
+  mt_grouping_destroy(grouping);
+  mt_arena_destroy(arena);
+}
+
 static void test_one_ring(void **state) {
   (void)state;
   const mt_internvl config = model();
@@ -217,6 +251,7 @@ static void test_limits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_groups),
+      cmocka_unit_test(test_loads_even_out_over_a_step),
       cmocka_unit_test(test_one_ring),
       cmocka_unit_test(test_limits),
   };
