@@ -19,7 +19,7 @@
 #define FOR_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5)
 #endif
 
-enum { BLOCK_UNITS = 256 };
+enum { BLOCK_UNITS = 192 };
 enum { LEFT_BLOCK = MT_TILE_ROWS * BLOCK_UNITS, RIGHT_BLOCK = MT_TILE_COLUMNS * BLOCK_UNITS };
 
 #ifdef MT_PAIRS
@@ -141,7 +141,8 @@ void MT_KERNEL(product_pack_right)(const mt_matmul *product, int64_t column, int
 
 /* sums (MT_TILE_ROWS, MT_TILE_COLUMNS) = or += left right; left[i, u] lies at left[i * row + u * step]. */
 KERNEL_INLINE void multiply_tile(int64_t units, const float *left, int64_t row, int64_t step, const float *right,
-                                 float *sums, int64_t stride, bool add) {
+                                 float *sums, int64_t stride, bool add, int64_t next_panel) {
+  const float *ahead = left + next_panel;
 #define DECLARE(i) vec x##i = splat(0.0F), y##i = splat(0.0F);
 #define MULTIPLY(i)                                                                                                \
   {                                                                                                                \
@@ -153,6 +154,7 @@ KERNEL_INLINE void multiply_tile(int64_t units, const float *left, int64_t row, 
 #define STORE(i) store(sums + i * stride, x##i), store(sums + i * stride + LANES, y##i);
   FOR_ROWS(DECLARE)
   for (int64_t u = 0; u < units; u++) {
+    __builtin_prefetch(ahead + u * MT_TILE_ROWS);
     const vec low = load(right + u * MT_TILE_COLUMNS), high = load(right + u * MT_TILE_COLUMNS + LANES);
     FOR_ROWS(MULTIPLY)
   }
@@ -167,16 +169,16 @@ KERNEL_INLINE void multiply_tile(int64_t units, const float *left, int64_t row, 
 }
 
 static __attribute__((noinline)) void multiply_rows(int64_t units, const float *left, const float *right,
-                                                    float *sums, int64_t stride, bool add) {
-  multiply_tile(units, left, BLOCK_UNITS, 1, right, sums, stride, add);
+                                                    float *sums, int64_t stride, bool add, int64_t next_panel) {
+  multiply_tile(units, left, BLOCK_UNITS, 1, right, sums, stride, add, next_panel);
 }
 
 static __attribute__((noinline)) void multiply_columns(int64_t units, const float *left, const float *right,
-                                                       float *sums, int64_t stride, bool add) {
-  multiply_tile(units, left, 1, MT_TILE_ROWS, right, sums, stride, add);
+                                                       float *sums, int64_t stride, bool add, int64_t next_panel) {
+  multiply_tile(units, left, 1, MT_TILE_ROWS, right, sums, stride, add, next_panel);
 }
 
-/* What is done to finished sums on their way to the result. */
+/* What is done to a tile's finished sums on their way to the result. */
 static void finish(const mt_matmul *p, const float *sums, int64_t stride, int64_t row, int64_t rows, int64_t column,
                    int64_t columns) {
   for (int64_t r = 0; r < rows; r++) {
@@ -202,6 +204,16 @@ static void finish(const mt_matmul *p, const float *sums, int64_t stride, int64_
   }
 }
 
+/* A tile's rows of the result, soon to be written. */
+static void fetch(const mt_matmul *p, int64_t row, int64_t rows, int64_t column) {
+  const size_t size = p->c_float ? sizeof(float) : sizeof(element);
+  for (int64_t r = 0; r < rows; r++) {
+    const char *to = (const char *)p->c + (size_t)((row + r) * p->c_stride + column) * size;
+    __builtin_prefetch(to, 1);
+    if (MT_TILE_COLUMNS * size > 64) __builtin_prefetch(to + 64, 1);
+  }
+}
+
 void MT_KERNEL(product_block)(const mt_matmul *product, const float *left, const float *right, int64_t row,
                               int64_t rows, int64_t column, int64_t columns, float *sums) {
   /* Rows of sums a little apart from a power of two: or they would all want the same few lines of the cache. */
@@ -210,10 +222,16 @@ void MT_KERNEL(product_block)(const mt_matmul *product, const float *left, const
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t rest = units - block * BLOCK_UNITS, depth = rest < BLOCK_UNITS ? rest : BLOCK_UNITS;
     for (int64_t c = 0; c < columns; c += MT_TILE_COLUMNS)
-      for (int64_t r = 0; r < rows; r += MT_TILE_ROWS)
+      for (int64_t r = 0; r < rows; r += MT_TILE_ROWS) {
+        const int64_t here = rows - r < MT_TILE_ROWS ? rows - r : MT_TILE_ROWS;
+        const int64_t wide = columns - c < MT_TILE_COLUMNS ? columns - c : MT_TILE_COLUMNS;
+        float *tile = sums + r * stride + c;
+        if (block + 1 == blocks) fetch(product, row + r, here, column + c);
         (product->transpose_a ? multiply_columns : multiply_rows)(
             depth, left + (r / MT_TILE_ROWS * blocks + block) * LEFT_BLOCK,
-            right + (c / MT_TILE_COLUMNS * blocks + block) * RIGHT_BLOCK, sums + r * stride + c, stride, block > 0);
+            right + (c / MT_TILE_COLUMNS * blocks + block) * RIGHT_BLOCK, tile, stride, block > 0,
+            r + MT_TILE_ROWS < rows ? blocks * LEFT_BLOCK : 0);
+        if (block + 1 == blocks) finish(product, tile, stride, row + r, here, column + c, wide);
+      }
   }
-  finish(product, sums, stride, row, rows, column, columns);
 }
