@@ -57,6 +57,17 @@ for file in "$work"/whole/checkpoints/step-6/*.safetensors; do
 done
 [ "$(column parts step | tr '\n' ' ')" = "1 2 3 4 5 6 " ] || fail "metrics of a resumed run: $(column parts step)"
 
+# In bfloat16: losses within a hundredth of float32's, and the float32 weights go on bit for bit, with other threads too.
+run half train.dtype=bfloat16 train.threads=2 train.steps=4 train.save_every=2
+run halves train.dtype=bfloat16 train.steps=2
+run halves train.dtype=bfloat16 train.steps=4
+for file in "$work"/half/checkpoints/step-4/*.safetensors; do
+  cmp "$file" "$work/halves/checkpoints/step-4/$(basename "$file")" || fail "resuming in bfloat16 changed $(basename "$file")"
+done
+{ column whole loss | head -n 4; column half loss; } |
+  awk 'NR < 5 { exact[NR] = $1 } NR > 4 { off = $1 / exact[NR - 4] - 1; if (off > 0.01 || off < -0.01 || (NR == 8 && off == 0)) exit 1 }' ||
+  fail "losses in bfloat16: $(column half loss)"
+
 # Another width and schedule go on from there, with the same losses.
 run whole train.steps=8
 cp -r "$work/parts" "$work/narrow"
