@@ -28,7 +28,7 @@ KERNEL_INLINE vec load(const float *data) { return *(const vec_memory *)data; }
 KERNEL_INLINE void store(float *data, vec x) { *(vec_memory *)data = x; }
 
 #if MT_VECTOR_BYTES == 64
-KERNEL_INLINE __mmask16 lanes_left(int64_t left) { return left <= 0 ? 0 : (__mmask16)((1U << left) - 1); }
+KERNEL_INLINE __mmask16 lanes_left(int64_t left) { return (__mmask16)(left <= 0 ? 0U : (1U << left) - 1U); }
 #endif
 
 KERNEL_INLINE vec splat(float x) {
