@@ -375,7 +375,8 @@ static void test_columns(void **state) {
     assert_string_equal(text.data, vectors[i][1]);
     mt_text_free(&text);
   }
-  for (int i = 0; i < 100000; i++) mt_column_byte(&made, (uint8_t)((int64_t)i * i >> 3)); /* beyond one block of text */
+  for (int i = 0; i < 100000; i++)
+    mt_column_byte(&made, (uint8_t)((int64_t)i * i >> 3)); /* beyond one block of text */
   mt_column_base64(made.bytes.data, made.bytes.count, &text);
   read = column_decode(text.data, text.length);
   assert_int_equal(read.count, 100000);
