@@ -79,14 +79,37 @@ void mt_network_exact_sums(mt_network *network, int32_t index, double **high, do
   *low = network->exact->low_sums + at;
 }
 
+/** Numbers of one run that a thread works on at a time. */
+enum { PART_FLOATS = 1 << 15 };
+
+typedef struct part_work {
+  mt_network *network;
+  const run *own;
+} part_work;
+
+static run part_of(const part_work *work, int64_t index) {
+  const size_t begin = (size_t)index * PART_FLOATS, left = work->own->floats - begin;
+  return (run){.begin = work->own->begin + begin, .floats = left < PART_FLOATS ? left : PART_FLOATS};
+}
+
+static void for_parts(mt_network *network, const run *own, mt_team_work task) {
+  part_work work = {.network = network, .own = own};
+  mt_team_run(network->device.team, (int64_t)((own->floats + PART_FLOATS - 1) / PART_FLOATS), task, &work);
+}
+
+static void round_part(void *context, int64_t index, int32_t thread) {
+  (void)thread;
+  const part_work *work = context;
+  const mt_exact *exact = work->network->exact;
+  const run part = part_of(work, index);
+  float *gradient = work->network->gradients.data + part.begin;
+  const double *high = exact->high_sums + part.begin, *low = exact->low_sums + part.begin;
+  for (size_t i = 0; i < part.floats; i++) gradient[i] = (float)(high[i] + low[i]);
+}
+
 void mt_network_round_sums(mt_network *network) {
-  const mt_exact *exact = network->exact;
-  for (int32_t layer = 0; layer < network->layer_count; layer++) {
-    const run *own = &exact->layers[layer];
-    float *gradient = network->gradients.data + own->begin;
-    const double *high = exact->high_sums + own->begin, *low = exact->low_sums + own->begin;
-    for (size_t i = 0; i < own->floats; i++) gradient[i] = (float)(high[i] + low[i]);
-  }
+  for (int32_t layer = 0; layer < network->layer_count; layer++)
+    for_parts(network, &network->exact->layers[layer], round_part);
 }
 
 void mt_exact_free(mt_exact *exact) {
@@ -102,15 +125,18 @@ void mt_exact_zero(mt_exact *exact) {
 }
 
 static void zero(mt_network *network, const run *own) {
-  if (own->floats > 0) memset(network->gradients.data + own->begin, 0, own->floats * sizeof(float));
+  mt_parallel_zero(&network->device, (int64_t)own->floats, network->gradients.data + own->begin);
 }
 
-static void add(mt_network *network, const run *own) {
-  const mt_exact *exact = network->exact;
-  const float *gradient = network->gradients.data + own->begin;
-  double *high = exact->high_sums + own->begin, *low = exact->low_sums + own->begin;
+static void add_part(void *context, int64_t index, int32_t thread) {
+  (void)thread;
+  const part_work *work = context;
+  const mt_exact *exact = work->network->exact;
+  const run part = part_of(work, index);
+  const float *gradient = work->network->gradients.data + part.begin;
+  double *high = exact->high_sums + part.begin, *low = exact->low_sums + part.begin;
   const double largest = exact->largest;
-  for (size_t i = 0; i < own->floats; i++) {
+  for (size_t i = 0; i < part.floats; i++) {
     const double value = (double)gradient[i];
     const double upper = (value + high_rounder) - high_rounder;
     const double lower = (value - upper + low_rounder) - low_rounder;
@@ -119,6 +145,8 @@ static void add(mt_network *network, const run *own) {
     low[i] += lower;
   }
 }
+
+static void add(mt_network *network, const run *own) { for_parts(network, own, add_part); }
 
 void mt_exact_begin(mt_network *network, int32_t layer) {
   if (network->exact == NULL || !network->layers[layer].trainable) return;

@@ -25,6 +25,8 @@ static const char *const schedules[] = {
     "<vision+projector: transpose, llm: zb2p>",
     "<vision+projector: transpose, llm: zbv>",
     "<vision+projector: inline, llm: vmin>",
+    "<vision+projector: inline, llm: fold>",
+    "<vision+projector: transpose, llm: dualpipev>",
 };
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 

@@ -22,7 +22,7 @@ exact alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>'
 [ "$(digests alone | sort -u | wc -l)" -eq 20 ] || fail "every step changes the weights"
 grep -q "weights $(digests alone | tail -1 | cut -d' ' -f2)" "$out" || fail "the step's line shows the digest"
 for variant in "2 1 6 <vision+projector: transpose, llm: 1f1b>" "2 2 3 <vision+projector: transpose(order=prefix), llm: gpipe>" \
-  "1 3 2 <vision+projector: inline, llm: 1f1b>" "3 1 6 <vision+projector: inline, llm: 1f1b(virtual=2)>"; do
+  "1 3 2 <vision+projector: inline, llm: 1f1b>" "3 1 6 <vision+projector: dedicate(ranks=1), llm: 1f1b>" "3 1 6 <vision+projector: inline, llm: 1f1b(virtual=2)>"; do
   set -- $variant
   pipeline=$1 data=$2 microbatches=$3
   shift 3
