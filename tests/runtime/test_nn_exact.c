@@ -46,7 +46,7 @@ static void add_batch(mt_network *network, const mt_batch *plain, int number) {
 /* The nearest multiple of 2^-58, by its number; ties to even like the processor. */
 static whole_number whole(float value) {
   double scaled = ldexp((double)value, 58); /* exact: only the exponent changes */
-  return fabs(scaled) >= 0x1p60 ? (whole_number)ldexp((double)value, 40) << 18 : (whole_number)llrint(scaled);
+  return fabs(scaled) >= 0x1p60 ? (whole_number)ldexp((double)value, 40) * (1 << 18) : (whole_number)llrint(scaled);
 }
 
 static float rounded(whole_number sum) {
