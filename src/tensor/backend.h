@@ -83,17 +83,11 @@ typedef struct mt_tensor_backend {
   const char *name;
   mt_element element;
 
-  /* Products by packed panels, see kernels/product.c and matmul.c. */
-  int32_t product_tile_rows, product_tile_columns;
-  /** Floats of a packed panel of tile_rows rows, or tile_columns columns. */
-  int64_t (*product_left_panel)(int64_t k);
-  int64_t (*product_right_panel)(int64_t k);
-  /** Packs rows [row, row + rows) of op(a); columns [column, column + columns) of op(b). */
-  void (*product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, float *packed);
-  void (*product_pack_right)(const mt_matmul *product, int64_t column, int64_t columns, float *packed);
-  /** A block of c from packed rows and columns; sums: scratch of whole tiles' rows times (columns + 16). */
-  void (*product_block)(const mt_matmul *product, const float *left, const float *right, int64_t row, int64_t rows,
-                        int64_t column, int64_t columns, float *sums);
+  /** What a product does with a block of finished sums, `stride` apart: bias, scale, base, addition, and the
+   * result's type. */
+  void (*product_finish)(const mt_matmul *product, const float *sums, int64_t stride, int64_t row, int64_t rows,
+                         int64_t column, int64_t columns);
+  void (*to_elements)(int64_t count, const float *floats, void *elements);
 
   /** Floats of scratch that either direction needs for segments of at most @p longest keys. */
   size_t (*attention_scratch)(int32_t head_dim, int32_t longest);

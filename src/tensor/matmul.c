@@ -1,120 +1,184 @@
 /*
- * A product is cut into pieces whose packed factors fit the scratch; within a piece the factors are packed once,
- * and blocks of the result, which only read them, go to whichever thread is free.
+ * A result is cut into blocks that depend on its shape alone; oneDNN computes a block on one thread, from whole
+ * rows of op(a) and columns of op(b), and the backend finishes it. Factors that the library does not take as they
+ * are, float32 beside bfloat16, or bfloat16 on a processor that does not multiply them, are converted before, piece
+ * by piece.
  */
 #include "tensor/matmul.h"
 
-#include <math.h>
+#include "tensor/onednn.h"
+
+#include <stdatomic.h>
 
 enum {
-  BLOCK_ROWS = 120,
-  BLOCK_COLUMNS = 256, /* of the result: with its part of the left factor it fits the second cache */
-  PACK_ROWS = 48,
-  PACK_COLUMNS = 128,
-  PIECE_FLOATS = 4 << 20, /* of a packed factor, unless one block of the result needs more */
-  SMALL_PRODUCT = 1 << 17 /* multiplications that are sooner done than another thread is woken */
+  BLOCK_ROWS = 512,
+  BLOCK_COLUMNS = 768,
+  COLUMNS_LEAST = 192,
+  BLOCKS_WANTED = 4,       /* so that several threads have work */
+  LINES = 16,              /* of a factor that are converted in one go */
+  PIECE_ELEMENTS = 8 << 20 /* of a converted factor, unless one block of the result needs more */
 };
+
+/* A factor as the library gets it: the stored one, or a converted copy of the part that a piece needs. */
+typedef struct factor {
+  const char *data;
+  char *copy; /* NULL: taken as it is */
+  int64_t stride, lines, length;
+  size_t element; /* bytes */
+  bool is_float;
+} factor;
 
 typedef struct piece {
   const mt_tensor_backend *backend;
   mt_team *team;
   const mt_matmul *product;
-  int64_t row, rows, column, columns;
-  int64_t left_tasks, left_panel, right_panel; /* floats of one panel */
-  int64_t block_rows, block_columns, row_blocks;
-  float *left, *right;
+  int64_t row, rows, column, columns, row_blocks, block_columns;
+  mt_onednn_product whole; /* of the piece, but for the result */
+  size_t element;          /* bytes of the library's factors */
+  bool native, straight;   /* bfloat16 products; the library writes the result itself */
+  factor a, b;
+  atomic_bool refused;
 } piece;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
-static void pack_left(void *context, int64_t index, int32_t thread) {
-  (void)thread;
-  const piece *p = context;
-  const int64_t row = index * PACK_ROWS;
-  p->backend->product_pack_left(p->product, p->row + row, smaller(PACK_ROWS, p->rows - row),
-                                p->left + row / p->backend->product_tile_rows * p->left_panel);
+/* ---- conversion ---- */
+
+static void convert_line(const piece *p, const factor *f, int64_t line, int32_t thread) {
+  const char *from = f->data + (size_t)(line * f->stride) * f->element;
+  char *to = f->copy + (size_t)(line * f->length) * p->element;
+  void *rounded = p->native ? (void *)to : mt_team_own(p->team, thread);
+  if (f->is_float) p->backend->to_elements(f->length, (const float *)(const void *)from, rounded);
+  if (!p->native) p->backend->to_floats(f->length, f->is_float ? rounded : (const void *)from, (float *)(void *)to);
 }
 
-static void pack_right(void *context, int64_t index, int32_t thread) {
-  (void)thread;
-  const piece *p = context;
-  const int64_t column = index * PACK_COLUMNS;
-  p->backend->product_pack_right(p->product, p->column + column, smaller(PACK_COLUMNS, p->columns - column),
-                                 p->right + column / p->backend->product_tile_columns * p->right_panel);
+static void convert_lines(void *context, int64_t index, int32_t thread) {
+  piece *p = context;
+  const int64_t parts_of_a = p->a.copy == NULL ? 0 : parts(p->a.lines, LINES);
+  const factor *f = index < parts_of_a ? &p->a : &p->b;
+  const int64_t begin = (index < parts_of_a ? index : index - parts_of_a) * LINES;
+  for (int64_t line = begin; line < smaller(begin + LINES, f->lines); line++) convert_line(p, f, line, thread);
 }
 
-/* Both factors at once. */
-static void pack_both(void *context, int64_t index, int32_t thread) {
-  const piece *p = context;
-  if (index < p->left_tasks)
-    pack_left(context, index, thread);
-  else
-    pack_right(context, index - p->left_tasks, thread);
+/* What stands between the stored factor and the library: lines [line, line + lines), elements [at, at + length). */
+static factor cut(const piece *p, const void *data, bool is_float, int64_t stride, int64_t line, int64_t lines,
+                  int64_t at, int64_t length, char *copy) {
+  const bool plain = p->backend->element == MT_ELEMENT_FLOAT32;
+  const size_t element = plain || is_float ? sizeof(float) : mt_element_bytes(p->backend->element);
+  const bool converted = !plain && (is_float || !p->native);
+  return (factor){.data = (const char *)data + (size_t)(line * stride + at) * element,
+                  .copy = converted ? copy : NULL,
+                  .stride = stride,
+                  .lines = lines,
+                  .length = length,
+                  .element = element,
+                  .is_float = is_float};
 }
+
+/* ---- blocks ---- */
 
 static void multiply(void *context, int64_t index, int32_t thread) {
-  const piece *p = context;
-  const int64_t row = index % p->row_blocks * p->block_rows, column = index / p->row_blocks * p->block_columns;
-  p->backend->product_block(p->product, p->left + row / p->backend->product_tile_rows * p->left_panel,
-                            p->right + column / p->backend->product_tile_columns * p->right_panel, p->row + row,
-                            smaller(p->block_rows, p->rows - row), p->column + column,
-                            smaller(p->block_columns, p->columns - column), mt_team_own(p->team, thread));
+  piece *p = context;
+  const mt_matmul *product = p->product;
+  const int64_t row = index % p->row_blocks * BLOCK_ROWS, column = index / p->row_blocks * p->block_columns;
+  mt_onednn_product block = p->whole;
+  block.m = smaller(BLOCK_ROWS, p->rows - row);
+  block.n = smaller(p->block_columns, p->columns - column);
+  block.a = (const char *)p->whole.a + (size_t)(block.transpose_a ? row : row * block.a_stride) * p->element;
+  block.b = (const char *)p->whole.b + (size_t)(block.transpose_b ? column * block.b_stride : column) * p->element;
+  const int64_t at = (p->row + row) * product->c_stride + p->column + column;
+  block.c = p->straight ? (float *)product->c + at : mt_team_own(p->team, thread);
+  block.c_stride = p->straight ? product->c_stride : block.n;
+  mt_onednn *library = mt_team_onednn(p->team);
+  const bool done =
+      p->native ? mt_onednn_multiply_bfloat16(library, thread, &block) : mt_onednn_multiply(library, &block);
+  if (!done) atomic_store(&p->refused, true);
+  if (done && !p->straight)
+    p->backend->product_finish(product, block.c, block.c_stride, p->row + row, block.m, p->column + column,
+                               block.n);
 }
 
-static void each(const piece *p, bool alone, int64_t count, mt_team_work work) {
-  piece copy = *p;
-  if (alone)
-    for (int64_t index = 0; index < count; index++) work(&copy, index, 0);
-  else
-    mt_team_run(p->team, count, work, &copy);
-}
-
-/* Smaller blocks where there would be too few to go round. */
-static void choose_blocks(piece *p) {
-  const int64_t wanted = mt_team_threads(p->team) == 1 ? 1 : 4 * mt_team_threads(p->team);
-  p->block_rows = BLOCK_ROWS;
+/* One piece: rows and columns of the result whose factors fit the scratch. */
+static void run_piece(piece *p, char *copy_a, char *copy_b, bool keeps_b) {
+  const mt_matmul *product = p->product;
+  p->a = product->transpose_a
+             ? cut(p, product->a, product->a_float, product->a_stride, 0, product->k, p->row, p->rows, copy_a)
+             : cut(p, product->a, product->a_float, product->a_stride, p->row, p->rows, 0, product->k, copy_a);
+  p->b =
+      product->transpose_b
+          ? cut(p, product->b, product->b_float, product->b_stride, p->column, p->columns, 0, product->k, copy_b)
+          : cut(p, product->b, product->b_float, product->b_stride, 0, product->k, p->column, p->columns, copy_b);
+  const int64_t lines_of_a = p->a.copy == NULL ? 0 : parts(p->a.lines, LINES);
+  const int64_t lines_of_b = p->b.copy == NULL || keeps_b ? 0 : parts(p->b.lines, LINES);
+  if (lines_of_a + lines_of_b > 0) mt_team_run(p->team, lines_of_a + lines_of_b, convert_lines, p);
+  p->whole.a = p->a.copy != NULL ? p->a.copy : p->a.data;
+  p->whole.b = p->b.copy != NULL ? p->b.copy : p->b.data;
+  p->whole.a_stride = p->a.copy != NULL ? p->a.length : p->a.stride;
+  p->whole.b_stride = p->b.copy != NULL ? p->b.length : p->b.stride;
+  p->row_blocks = parts(p->rows, BLOCK_ROWS);
   p->block_columns = BLOCK_COLUMNS;
-  while (parts(p->rows, p->block_rows) * parts(p->columns, p->block_columns) < wanted && p->block_columns > 64)
+  while (p->row_blocks * parts(p->columns, p->block_columns) < BLOCKS_WANTED && p->block_columns > COLUMNS_LEAST)
     p->block_columns /= 2;
-  p->row_blocks = parts(p->rows, p->block_rows);
+  mt_team_run(p->team, p->row_blocks * parts(p->columns, p->block_columns), multiply, p);
 }
 
-/* Floats of a packed factor's panel, and how many rows or columns fit a piece: whole blocks, one or more. */
-static int64_t fitting(int64_t whole, int64_t block, int64_t tile, int64_t panel) {
-  const int64_t most = PIECE_FLOATS / panel * tile / block * block;
+/* Rows or columns of a converted piece: whole blocks, one or more. */
+static int64_t fitting(int64_t whole, int64_t block, int64_t k) {
+  const int64_t most = PIECE_ELEMENTS / (k > 0 ? k : 1) / block * block;
   return smaller(whole, most < block ? block : most);
 }
+
+/* The library does not take empty sums. */
+static void finish_nothing(const mt_tensor_backend *backend, const mt_matmul *product, float *zeros) {
+  for (int64_t column = 0; column < product->n; column++) zeros[column] = 0.0F;
+  for (int64_t row = 0; row < product->m; row++)
+    backend->product_finish(product, zeros, product->n, row, 1, 0, product->n);
+}
+
+static size_t larger_size(size_t a, size_t b) { return a > b ? a : b; }
 
 motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
                            motet_error *error) {
   if (product->m == 0 || product->n == 0) return MOTET_OK;
-  const int64_t tile_rows = backend->product_tile_rows, tile_columns = backend->product_tile_columns;
-  piece p = {.backend = backend, .team = team, .product = product};
-  p.left_panel = backend->product_left_panel(product->k);
-  p.right_panel = backend->product_right_panel(product->k);
-  const int64_t rows = fitting(product->m, BLOCK_ROWS, tile_rows, p.left_panel);
-  const int64_t columns = fitting(product->n, BLOCK_COLUMNS, tile_columns, p.right_panel);
-  const int64_t left_floats = parts(rows, tile_rows) * p.left_panel;
-  const int64_t right_floats = parts(columns, tile_columns) * p.right_panel;
-  const size_t sums = (size_t)BLOCK_ROWS * (BLOCK_COLUMNS + 16) * sizeof(float);
-  motet_status status = mt_team_reserve(team, (size_t)(left_floats + right_floats) * sizeof(float), sums, error);
+  const bool plain = backend->element == MT_ELEMENT_FLOAT32;
+  piece p = {.backend = backend, .team = team, .product = product, .native = !plain && mt_onednn_has_bfloat16()};
+  p.element = p.native ? mt_element_bytes(backend->element) : sizeof(float);
+  p.straight = !p.native && (plain || product->c_float) && product->bias == NULL && product->scale == NULL &&
+               product->base == NULL;
+  p.whole = (mt_onednn_product){.transpose_a = product->transpose_a,
+                                .transpose_b = product->transpose_b,
+                                .accumulate = p.straight && product->accumulate,
+                                .k = product->k};
+  /* Only what is converted is cut into pieces. */
+  const bool copies_a = !plain && (product->a_float || !p.native),
+             copies_b = !plain && (product->b_float || !p.native);
+  const int64_t rows = copies_a ? fitting(product->m, BLOCK_ROWS, product->k) : product->m;
+  const int64_t columns = copies_b ? fitting(product->n, BLOCK_COLUMNS, product->k) : product->n;
+  const size_t bytes_a = copies_a ? (size_t)(rows * product->k) * p.element : 0;
+  const size_t bytes_b = copies_b ? (size_t)(columns * product->k) * p.element : 0;
+  /* Of a thread: a block's sums, or a line on its way from float32 to bfloat16 and back. */
+  const int64_t line = product->k > rows ? product->k : rows;
+  size_t own = (size_t)BLOCK_ROWS * BLOCK_COLUMNS * sizeof(float);
+  own = larger_size(own, (size_t)(line > columns ? line : columns) * sizeof(float));
+  const size_t gap = 64 - bytes_a % 64;
+  motet_status status = mt_team_reserve(team, bytes_a + gap + bytes_b, own, error);
+  if (status == MOTET_OK && p.native) status = mt_onednn_prepare_bfloat16(mt_team_onednn(team), error);
   if (status != MOTET_OK) return status;
-  p.left = mt_team_shared(team);
-  p.right = p.left + left_floats;
-  const bool alone = (double)product->m * (double)product->n * (double)product->k < SMALL_PRODUCT;
-  const bool left_stays = rows == product->m; /* one piece has all rows: packed once */
+  if (product->k == 0) {
+    finish_nothing(backend, product, mt_team_own(team, 0));
+    return MOTET_OK;
+  }
+  char *copy_a = mt_team_shared(team), *copy_b = copy_a + bytes_a + gap;
   for (p.column = 0; p.column < product->n; p.column += columns) {
     p.columns = smaller(columns, product->n - p.column);
     for (p.row = 0; p.row < product->m; p.row += rows) {
       p.rows = smaller(rows, product->m - p.row);
-      const bool packs_left = !left_stays || p.column == 0, packs_right = p.row == 0;
-      p.left_tasks = packs_left ? parts(p.rows, PACK_ROWS) : 0;
-      const int64_t right_tasks = packs_right ? parts(p.columns, PACK_COLUMNS) : 0;
-      each(&p, alone, p.left_tasks + right_tasks, pack_both);
-      choose_blocks(&p);
-      each(&p, alone, p.row_blocks * parts(p.columns, p.block_columns), multiply);
+      run_piece(&p, copy_a, copy_b, p.row > 0);
     }
   }
-  return MOTET_OK;
+  if (!atomic_load(&p.refused)) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_FAILED,
+                      "oneDNN refused a block of the product (%lld, %lld) x (%lld, %lld)", (long long)product->m,
+                      (long long)product->k, (long long)product->k, (long long)product->n);
 }

@@ -5,7 +5,7 @@
 #include "tensor/backend.h"
 #include "tensor/team.h"
 
-/** Computes the product. Its bits depend neither on the number of threads nor, row by row, on the other rows. */
+/** Computes the product. Its bits do not depend on the number of threads. */
 motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
                            motet_error *error);
 

@@ -44,6 +44,7 @@ struct mt_team {
   bool has_lock, has_wake;
   unsigned char *shared, *own;
   size_t shared_bytes, own_bytes; /* own: of each thread */
+  mt_onednn *onednn;
 };
 
 static void pause_a_moment(void) {
@@ -118,6 +119,7 @@ void mt_team_run(mt_team *team, int64_t count, mt_team_work work, void *context)
 }
 
 int32_t mt_team_threads(const mt_team *team) { return team->threads; }
+mt_onednn *mt_team_onednn(const mt_team *team) { return team->onednn; }
 
 motet_status mt_team_create(int32_t threads, motet_error *error, mt_team **result) {
   *result = NULL;
@@ -133,6 +135,8 @@ motet_status mt_team_create(int32_t threads, motet_error *error, mt_team **resul
     status = mt_error_memory(error, (size_t)threads * sizeof *team->members, "a team of threads");
     goto fail;
   }
+  status = mt_onednn_create(threads, error, &team->onednn);
+  if (status != MOTET_OK) goto fail;
   for (int32_t i = 0; i + 1 < threads; i++) {
     member *self = &team->members[i];
     *self = (member){.team = team, .number = i + 1};
@@ -163,6 +167,7 @@ void mt_team_destroy(mt_team *team) {
   if (team->has_lock) pthread_mutex_destroy(&team->lock);
   mt_memory_unmap(team->shared, team->shared_bytes);
   mt_memory_unmap(team->own, team->own_bytes * (size_t)team->threads);
+  mt_onednn_destroy(team->onednn);
   free(team->members);
   free(team);
 }

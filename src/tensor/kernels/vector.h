@@ -2,7 +2,7 @@
  * Vectors by the compilers' portable extension, and by intrinsics where it has no words. Sums over lanes have one
  * fixed order, so that a table gives the same bits whatever the data's alignment.
  *
- * MT_BFLOAT16: elements are bfloat16, else float32. MT_PAIRS: the processor multiplies pairs of them.
+ * MT_BFLOAT16: elements are bfloat16, else float32.
  */
 #ifndef MT_TENSOR_KERNELS_VECTOR_H
 #define MT_TENSOR_KERNELS_VECTOR_H
@@ -88,12 +88,8 @@ typedef uint16_t half_memory __attribute__((vector_size(MT_VECTOR_BYTES / 2), al
 KERNEL_INLINE vec widen(half_vec x) { return (vec)(__builtin_convertvector(x, uvec) << 16); }
 
 KERNEL_INLINE half_vec narrow(vec x) {
-#ifdef MT_PAIRS
-  return (half_vec)_mm512_cvtneps_pbh((__m512)x);
-#else
   const uvec bits = (uvec)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
   return __builtin_convertvector((uvec)choose(x == x, (vec)rounded, (vec)quiet), half_vec);
-#endif
 }
 
 KERNEL_INLINE half_vec load_halves(const element *data, int64_t left) {
@@ -116,64 +112,12 @@ KERNEL_INLINE void store_elements(element *data, int64_t left, vec x) {
   for (int i = 0; i < left; i++) data[i] = lanes[i];
 }
 
-/* The element that x becomes, as a float32. */
-KERNEL_INLINE vec round_element(vec x) { return widen(narrow(x)); }
 #else
 typedef float element;
 
 KERNEL_INLINE vec load_elements(const element *data, int64_t left) { return load_some(data, left, 0.0F); }
 KERNEL_INLINE void store_elements(element *data, int64_t left, vec x) { store_some(data, left, x); }
 #endif
-
-#ifdef MT_PAIRS
-/* Lanes of 32 bits that hold two bfloat16, the lower half first: sum += left.low * right.low + left.high *
- * right.high, one rounding each, numbers below the normal range taken as zero. */
-KERNEL_INLINE vec multiply_pairs(vec sum, vec left, vec right) {
-  return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)right);
-}
-
-/* 2 * LANES numbers in a row. */
-KERNEL_INLINE vec pack_neighbours(vec first, vec next) {
-  return (vec)_mm512_cvtne2ps_pbh((__m512)next, (__m512)first);
-}
-
-KERNEL_INLINE vec load_pairs(const element *data, int64_t left) {
-  if (left >= 2 * LANES) return (vec)_mm512_loadu_si512(data);
-  return (vec)_mm512_maskz_loadu_epi16(left <= 0 ? 0 : (uint32_t)((UINT64_C(1) << left) - 1), data);
-}
-
-/* Lane i: first[i], second[i]. */
-KERNEL_INLINE vec pack_lines(vec first, vec second) {
-  return (vec)((uvec)widen(narrow(first)) >> 16 | (uvec)widen(narrow(second)));
-}
-
-/* The same of stored elements; `second` NULL: zeros. */
-KERNEL_INLINE vec join_lines(const element *first, const element *second, int64_t left) {
-  const uvec low = __builtin_convertvector(load_halves(first, left), uvec);
-  return second == NULL ? (vec)low : (vec)(low | __builtin_convertvector(load_halves(second, left), uvec) << 16);
-}
-#endif
-
-/* a0 b0 a1 b1 ... of the lower, and of the upper halves. */
-KERNEL_INLINE vec interleave_low(vec a, vec b) {
-#if MT_VECTOR_BYTES == 64
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-#elif MT_VECTOR_BYTES == 32
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-#else
-  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
-#endif
-}
-
-KERNEL_INLINE vec interleave_high(vec a, vec b) {
-#if MT_VECTOR_BYTES == 64
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-#elif MT_VECTOR_BYTES == 32
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#endif
-}
 
 KERNEL_INLINE vec larger(vec a, vec b) { return choose(a > b, a, b); }
 KERNEL_INLINE vec smaller(vec a, vec b) { return choose(a < b, a, b); }
