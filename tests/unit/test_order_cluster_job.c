@@ -121,6 +121,45 @@ static void test_a_step_is_its_parts(void **state) {
   mt_plan_free(&made.plan);
 }
 
+/* However a model is cut and whoever computes what: a microbatch costs the sum over its layers, and what the stages
+ * hold is that of the layers. A region on every rank is reduced over them by the program. */
+static void test_tables_conserve_work(void **state) {
+  (void)state;
+  static const char yaml[] = "model: " MODELS "InternVL2-8B\ncluster: {preset: h100, memory: 1TB}\n"
+                             "parallel: {tensor: 2, pipeline: 4, recompute: full}\n"
+                             "workload: {tokens: 4096, images: 4x448x448}\ntrain: {microbatches: 8}\n";
+  static const char *const schedules[] = {"schedule=<vision+projector+llm: 1f1b>",
+                                          "schedule=<vision+projector: transpose, llm: 1f1b>",
+                                          "schedule=<vision+projector: inline, llm: 1f1b>",
+                                          "schedule=<vision+projector: inline, llm: 1f1b(virtual=2)>"};
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+    mt_cluster_job job;
+    mt_cluster_setup setup;
+    mt_cluster_plan made;
+    char *words[] = {(char *)(uintptr_t)schedules[i]};
+    assert_int_equal(open_job(yaml, 1, words, &job, &setup), MOTET_OK);
+    if (mt_cluster_plan_make(arena, &setup, &failure, &made) != MOTET_OK) fail_msg("%s", failure.text);
+    const mt_span all = {.layer_end = setup.architecture->model->layer_count, .first_trainable = 0};
+    mt_span_forecast whole;
+    mt_state_forecast held;
+    mt_forecast_span(&setup.forecast, &all, setup.extents, &whole);
+    mt_forecast_state(&setup.forecast, &all, 0, &held);
+    double forward = 0, backward = 0, saved = 0, gradients = 0;
+    for (int32_t s = 0; s < made.derivation->stage_count; s++) {
+      forward += mt_cost_seconds(&made.tables.costs, MT_COST_FORWARD, s, 0);
+      backward += mt_cost_seconds(&made.tables.costs, MT_COST_BACKWARD, s, 0);
+      const motet_size_table *table = &made.tables.sizes.saved_bytes;
+      saved += (double)table->values[s * table->stage_stride];
+      gradients += (double)made.tables.sizes.weight_bytes[s];
+    }
+    assert_true(fabs(forward / whole.seconds[MT_COST_FORWARD] - 1) < 1e-9);
+    assert_true(fabs(backward / whole.seconds[MT_COST_BACKWARD] - 1) < 1e-9);
+    assert_true(saved == (double)whole.saved_bytes);
+    assert_true(fabs(gradients / (double)held.gradient_bytes - 1) < 1e-6);
+    mt_plan_free(&made.plan);
+  }
+}
+
 /* 8e9 parameters at 16 bytes do not fit 80 GB; the refusal says how much would. */
 static void test_what_does_not_fit(void **state) {
   (void)state;
@@ -137,6 +176,7 @@ static void test_what_does_not_fit(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {TEST(test_what_a_job_says), TEST(test_wrong_jobs_are_told_where_and_why),
-                                     TEST(test_a_step_is_its_parts), TEST(test_what_does_not_fit)};
+                                     TEST(test_a_step_is_its_parts), TEST(test_tables_conserve_work),
+                                     TEST(test_what_does_not_fit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
