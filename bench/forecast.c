@@ -92,7 +92,7 @@ static void print_correlations(const gpt_rows *rows, const double *forecast) {
       a[count] = forecast[s];
       b[count++] = rows->rows[s].seconds;
     }
-    if (!first) continue;
+    if (!first || count < 3) continue; /* two rows have no ranks to speak of */
     double correlation = gpt_rank_correlation(a, b, count);
     printf(" %sB %.2f%s,", rows->rows[r].model, correlation, correlation > 0.9 ? "" : " -- not reached");
   }
