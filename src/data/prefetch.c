@@ -22,12 +22,12 @@ typedef struct request {
 
 struct mt_prefetch {
   const mt_dataset *dataset;
-  int32_t capacity;
-  pthread_t thread;
+  int32_t capacity, threads;
+  pthread_t *thread;    /* [threads] that were started */
   pthread_mutex_t lock; /* guards all below */
   pthread_cond_t changed;
   request *first, **last;
-  int32_t ready;
+  int32_t ready, decoding;
   mt_prefetch_work decoded;
   int64_t awaited; /* the key that a consumer waits for, decoded next whatever lies ready */
   bool somebody_waits, stopping;
@@ -52,7 +52,7 @@ static request *choose(mt_prefetch *prefetch) {
     request *awaited = find(prefetch, prefetch->awaited);
     if (awaited != NULL && awaited->state == WAITING) return awaited;
   }
-  if (prefetch->ready >= prefetch->capacity) return NULL;
+  if (prefetch->ready + prefetch->decoding >= prefetch->capacity) return NULL;
   for (request *item = prefetch->first; item != NULL; item = item->next)
     if (item->state == WAITING) return item;
   return NULL;
@@ -94,6 +94,7 @@ static void *work(void *argument) {
     }
     /* While it is being decoded nobody else touches or frees it: take() waits for READY. */
     item->state = DECODING;
+    prefetch->decoding++;
     pthread_mutex_unlock(&prefetch->lock);
     const double begin = clock_seconds();
     decode(prefetch->dataset, tile_floats, item);
@@ -102,6 +103,7 @@ static void *work(void *argument) {
     prefetch->decoded.tiles += item->tiles;
     prefetch->decoded.seconds += seconds;
     item->state = READY;
+    prefetch->decoding--;
     prefetch->ready++;
     pthread_cond_broadcast(&prefetch->changed);
   }
@@ -109,25 +111,29 @@ static void *work(void *argument) {
   return NULL;
 }
 
-motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, motet_error *error,
+motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, int32_t threads, motet_error *error,
                                 mt_prefetch **prefetch) {
   *prefetch = NULL;
-  if (capacity < 1)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a prefetch of %" PRId32 " rows; at least 1 is needed",
-                        capacity);
+  if (capacity < 1 || threads < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "a prefetch of %" PRId32 " rows by %" PRId32 " threads; at least 1 of each is needed",
+                        capacity, threads);
   mt_prefetch *made = calloc(1, sizeof *made);
-  if (made == NULL) return mt_error_memory(error, sizeof *made, "a prefetch");
+  if (made != NULL) made->thread = calloc((size_t)threads, sizeof *made->thread);
+  if (made == NULL || made->thread == NULL) {
+    free(made);
+    return mt_error_memory(error, sizeof *made, "a prefetch");
+  }
   made->dataset = dataset;
   made->capacity = capacity;
   made->last = &made->first;
   pthread_mutex_init(&made->lock, NULL);
   pthread_cond_init(&made->changed, NULL);
-  int reason = pthread_create(&made->thread, NULL, work, made);
-  if (reason != 0) {
-    pthread_cond_destroy(&made->changed);
-    pthread_mutex_destroy(&made->lock);
-    free(made);
-    return mt_error_set(error, MOTET_ERROR_FAILED, "cannot start the prefetch thread: %s", strerror(reason));
+  for (; made->threads < threads; made->threads++) {
+    int reason = pthread_create(&made->thread[made->threads], NULL, work, made);
+    if (reason == 0) continue;
+    mt_prefetch_destroy(made);
+    return mt_error_set(error, MOTET_ERROR_FAILED, "cannot start a prefetch thread: %s", strerror(reason));
   }
   *prefetch = made;
   return MOTET_OK;
@@ -139,7 +145,7 @@ void mt_prefetch_destroy(mt_prefetch *prefetch) {
   prefetch->stopping = true;
   pthread_cond_broadcast(&prefetch->changed);
   pthread_mutex_unlock(&prefetch->lock);
-  pthread_join(prefetch->thread, NULL);
+  for (int32_t t = 0; t < prefetch->threads; t++) pthread_join(prefetch->thread[t], NULL);
   while (prefetch->first != NULL) {
     request *next = prefetch->first->next;
     request_free(prefetch->first);
@@ -147,6 +153,7 @@ void mt_prefetch_destroy(mt_prefetch *prefetch) {
   }
   pthread_cond_destroy(&prefetch->changed);
   pthread_mutex_destroy(&prefetch->lock);
+  free(prefetch->thread);
   free(prefetch);
 }
 

@@ -1,6 +1,6 @@
 /** @file
- * Prefetch: a thread that decodes the pictures of rows before they are needed. Optional: mt_dataset_load() with
- * pixels does the same on the caller's thread.
+ * Prefetch: threads that decode the pictures of rows before they are needed, each a row at a time. Optional:
+ * mt_dataset_load() with pixels does the same on the caller's thread.
  */
 #ifndef MT_DATA_PREFETCH_H
 #define MT_DATA_PREFETCH_H
@@ -9,14 +9,15 @@
 
 typedef struct mt_prefetch mt_prefetch;
 
-/** @p capacity: rows that may lie decoded and not yet taken. The data set must outlive the prefetch. */
-motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, motet_error *error,
+/** @p capacity: rows that may lie decoded and not yet taken, or be in the making, by @p threads threads. The data
+ * set must outlive the prefetch. */
+motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, int32_t threads, motet_error *error,
                                 mt_prefetch **prefetch);
 
-/** Stops the thread after the picture it is at, and frees what was not taken. NULL is allowed. */
+/** Stops the threads after the rows they are at, and frees what was not taken. NULL is allowed. */
 void mt_prefetch_destroy(mt_prefetch *prefetch);
 
-/** What the thread has decoded since it was started. */
+/** What the threads have decoded since they were started; seconds of all of them. */
 typedef struct mt_prefetch_work {
   int64_t tiles;
   double seconds;

@@ -13,7 +13,8 @@
 
 typedef struct mt_feed mt_feed;
 
-motet_status mt_feed_create(const mt_dataset *dataset, motet_error *error, mt_feed **feed);
+/** @p threads decode pictures. */
+motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, motet_error *error, mt_feed **feed);
 void mt_feed_destroy(mt_feed *feed);
 
 /** Takes features that a program says are cached from @p cache, and keeps others there. It stays the caller's. */

@@ -60,7 +60,7 @@ typedef struct mt_job {
   const char *output_dir;
   struct {
     const char *train, *eval, *images_root, *tokenizer, *system_prompt, *feature_cache;
-    int64_t max_tokens, video_frames;
+    int64_t max_tokens, decode_threads, video_frames;
   } data;
   struct {
     int64_t pipeline, data, context, tensor;

@@ -42,6 +42,8 @@ const mt_job_key mt_job_keys[] = {
     TEXT("data.feature_cache", data.feature_cache, false, NULL,
          "directory that keeps the features of frozen image modules; without it: computed every time"),
     INTEGER("data.max_tokens", data.max_tokens, 0, 1e9, "0", "longer samples are left out; 0: none"),
+    INTEGER("data.decode_threads", data.decode_threads, 1, 256, "1",
+            "threads of a rank that decode pictures ahead"),
     INTEGER("data.video_frames", data.video_frames, 1, 4096, "8", "frames of a video that has as many"),
 
     INTEGER("parallel.pipeline", parallel.pipeline, 1, 65536, "1", "ranks of one pipeline"),

@@ -146,9 +146,11 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
       .place = board != NULL ? mt_board_at(board, trainer->transport->rank) : NULL,
       .ulysses = (int32_t)trainer->job->context.ulysses,
   };
+  const int32_t threads = (int32_t)trainer->job->data.decode_threads;
   status = mt_interpreter_create(&options, error, &trainer->interpreter);
-  if (status == MOTET_OK) status = mt_feed_create(setup->train, error, &trainer->feed);
-  if (status == MOTET_OK && setup->eval != NULL) status = mt_feed_create(setup->eval, error, &trainer->eval_feed);
+  if (status == MOTET_OK) status = mt_feed_create(setup->train, threads, error, &trainer->feed);
+  if (status == MOTET_OK && setup->eval != NULL)
+    status = mt_feed_create(setup->eval, threads, error, &trainer->eval_feed);
   if (status == MOTET_OK) status = mt_setup_grouping(setup, error, &trainer->grouping);
   if (status == MOTET_OK && setup->eval != NULL) status = mt_setup_grouping(setup, error, &trainer->eval_grouping);
   return status;

@@ -320,7 +320,7 @@ static void test_pictures_that_change_are_errors(void **state) {
   unlink(picture);
   mt_prefetch *prefetch;
   float *pixels;
-  assert_int_equal(mt_prefetch_create(dataset, 1, &error, &prefetch), MOTET_OK);
+  assert_int_equal(mt_prefetch_create(dataset, 1, 1, &error, &prefetch), MOTET_OK);
   assert_int_equal(mt_prefetch_post(prefetch, 1, row, &error), MOTET_OK);
   assert_int_equal(mt_prefetch_take(prefetch, 1, &error, &pixels), MOTET_ERROR_IO);
   assert_string_equal(error.file, picture);
@@ -342,15 +342,17 @@ static void test_prefetch_gives_the_same_pixels(void **state) {
   mt_prefetch *prefetch;
   float *pixels;
   assert_int_equal(mt_dataset_plan_range(dataset, 0, count, count, arena, &error, &rows), MOTET_OK);
-  assert_int_equal(mt_prefetch_create(dataset, 0, &error, &prefetch), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_prefetch_create(dataset, 0, 1, &error, &prefetch), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_prefetch_create(dataset, 1, 0, &error, &prefetch), MOTET_ERROR_ARGUMENT);
   /* In order and against it: the last row is beyond the capacity of one when it is asked for. */
-  for (int direction = 0; direction < 2; direction++) {
-    assert_int_equal(mt_prefetch_create(dataset, 1, &error, &prefetch), MOTET_OK);
+  for (int direction = 0; direction < 4; direction++) { /* twice by one thread, twice by three */
+    assert_int_equal(mt_prefetch_create(dataset, 1, direction < 2 ? 1 : 3, &error, &prefetch), MOTET_OK);
+    int64_t taken = 0;
     for (int32_t i = 0; i < count; i++) assert_int_equal(mt_prefetch_post(prefetch, i, &rows[i], &error), MOTET_OK);
     assert_int_equal(mt_prefetch_post(prefetch, count - 1, &rows[0], &error), MOTET_ERROR_ARGUMENT);
     assert_int_equal(mt_prefetch_take(prefetch, count, &error, &pixels), MOTET_ERROR_ARGUMENT);
     for (int32_t i = 0; i < count; i++) {
-      int32_t r = direction == 0 ? i : count - 1 - i;
+      int32_t r = direction % 2 == 0 ? i : count - 1 - i;
       mt_batch batch;
       assert_int_equal(mt_prefetch_take(prefetch, r, &error, &pixels), MOTET_OK);
       assert_int_equal(mt_dataset_load(dataset, &rows[r], false, true, arena, &error, &batch), MOTET_OK);
@@ -358,6 +360,8 @@ static void test_prefetch_gives_the_same_pixels(void **state) {
       if (rows[r].tiles > 0)
         assert_memory_equal(pixels, batch.pixels, (size_t)rows[r].tiles * TILE_FLOATS * sizeof(float));
       free(pixels);
+      taken += rows[r].tiles;
+      assert_true(mt_prefetch_decoded(prefetch).tiles >= taken);
       /* A row that was taken may be asked for again. */
       assert_int_equal(mt_prefetch_post(prefetch, r, &rows[r], &error), MOTET_OK);
     }
