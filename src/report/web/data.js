@@ -152,6 +152,9 @@ class Flops {
       for (let i = 0; i < cells; i++) values[i] = reader.unsigned();
     }
     this.total = this.sum(() => true).total;
+    this.shares = new Uint16Array(cells); // ranks that compute parts of one microbatch in a stage together
+    for (let i = 0; i < program.count; i++)
+      if (program.kind(i) === KIND.FWD && !(program.code[i] & CODE_NEXT)) this.shares[program.stage[i] * program.microbatches + program.microbatch[i]]++;
   }
   /* Of the pieces that fit. */
   sum(fits) {
@@ -163,8 +166,9 @@ class Flops {
   of(i) {
     const { program } = this, kind = program.kind(i), cell = program.stage[i] * program.microbatches + program.microbatch[i];
     if (kind > KIND.RECOMPUTE) return 0;
-    if (kind === KIND.FWD || kind === KIND.RECOMPUTE) return this.forward[cell] * this.unit;
-    return ((kind === KIND.BWD_W ? 0 : this.input[cell]) + (kind === KIND.BWD_X ? 0 : this.weight[cell])) * this.unit;
+    const unit = this.unit / Math.max(1, this.shares[cell]);
+    if (kind === KIND.FWD || kind === KIND.RECOMPUTE) return this.forward[cell] * unit;
+    return ((kind === KIND.BWD_W ? 0 : this.input[cell]) + (kind === KIND.BWD_X ? 0 : this.weight[cell])) * unit;
   }
 }
 

@@ -1,7 +1,7 @@
 /* A run's steps as plots: loss, throughput, measured against simulated and more. The pointer or the arrow keys choose a
  * step, which all plots show; a table says the same in words. While a run goes on, they grow. */
 
-const FEW = 30, PLOT = { width: 460, height: 190, left: 56, right: 10, top: 12, bottom: 22 };
+const FEW = 30, PLOT = { least: 200, height: 190, left: 56, right: 10, top: 12, bottom: 22 };
 const SVG = (() => { // the page holds no address, not even this name
   const template = document.createElement("template");
   template.innerHTML = "<svg></svg>";
@@ -36,7 +36,7 @@ class Plot {
   constructor(heading, words) {
     Object.assign(this, { heading, words });
     this.output = element("output", { "aria-live": "off" }, ""); // announced while the plot has the focus
-    this.svg = drawing("svg", { viewBox: `0 0 ${PLOT.width} ${PLOT.height}`, preserveAspectRatio: "none", tabindex: "0", role: "application",
+    this.svg = drawing("svg", { tabindex: "0", role: "application",
       "aria-roledescription": "plot", "aria-label": heading + " by step: left and right arrow keys go from step to step" });
     this.caption = element("figcaption", {}, heading);
     this.figure = element("figure", {}, this.caption, this.svg, this.output);
@@ -54,11 +54,10 @@ class Plot {
       }
     this.steps = [...new Set(series.flatMap(({ steps }) => steps))].sort((a, b) => a - b);
     this.caption.replaceChildren(this.heading, ...(series.length > 1 ? series.map(({ name }, k) => element("span", {}, plotKey(k), name)) : []));
-    if (this.known) this.draw();
   }
   x(step) {
     const [from, to] = this.range;
-    return PLOT.left + (to > from ? (step - from) / (to - from) : 0.5) * (PLOT.width - PLOT.left - PLOT.right);
+    return PLOT.left + (to > from ? (step - from) / (to - from) : 0.5) * (this.width - PLOT.left - PLOT.right);
   }
   y(value) {
     const share = this.high > this.low ? (this.high - value) / (this.high - this.low) : 0.5;
@@ -66,9 +65,11 @@ class Plot {
   }
   draw() {
     const { svg } = this;
+    this.width = Math.max(PLOT.least, svg.clientWidth);
+    svg.setAttribute("viewBox", `0 0 ${this.width} ${PLOT.height}`);
     svg.replaceChildren();
     this.series.forEach((series, k) => {
-      svg.append(drawing("path", { d: this.path(series), class: "series-" + k, "vector-effect": "non-scaling-stroke" }));
+      svg.append(drawing("path", { d: this.path(series), class: "series-" + k }));
       if (series.steps.length > FEW) return; // few values are marked: a line needs two
       series.values.forEach((value, i) => { if (value !== null) svg.append(drawing("circle", { cx: this.x(series.steps[i]), cy: this.y(value), r: 2, class: "series-" + k })); });
     });
@@ -76,7 +77,7 @@ class Plot {
     label(PLOT.left - 6, PLOT.top + 4, "end", this.words(this.high));
     if (this.high > this.low) label(PLOT.left - 6, PLOT.height - PLOT.bottom, "end", this.words(this.low));
     label(PLOT.left, PLOT.height - 6, "start", String(this.range[0]));
-    label(PLOT.width - PLOT.right, PLOT.height - 6, "end", "step " + this.range[1]);
+    label(this.width - PLOT.right, PLOT.height - 6, "end", "step " + this.range[1]);
     this.cursor = drawing("line", { class: "cursor", y1: PLOT.top, y2: PLOT.height - PLOT.bottom, visibility: "hidden" });
     this.marks = this.series.map(() => drawing("circle", { r: 3, visibility: "hidden" }));
     svg.append(this.cursor, ...this.marks);
@@ -158,6 +159,13 @@ class Plots {
     this.section = section("training", "Training", this.grid, this.details);
     this.box = box;
     this.update();
+    new ResizeObserver(() => this.draw()).observe(this.grid);
+  }
+  /* Draws the same anew where plots have another width. */
+  draw() {
+    const other = (this.shown || []).filter(plot => plot.svg.clientWidth > 0 && Math.max(PLOT.least, plot.svg.clientWidth) !== plot.width);
+    for (const plot of other) plot.draw();
+    if (other.length > 0 && (this.chosen !== null || this.looking)) this.show();
   }
   /* Draws what the runs' histories say now. */
   update() {
@@ -170,6 +178,7 @@ class Plots {
     const shown = this.plots.filter(plot => plot.known);
     if (!this.shown || shown.length !== this.shown.length) this.grid.replaceChildren(...shown.map(plot => plot.figure));
     this.shown = shown;
+    for (const plot of shown) plot.draw();
     if (this.details.open) valueTable(shown, this.values, false);
     if (this.chosen !== null || this.looking) this.show();
   }
@@ -195,8 +204,8 @@ class Plots {
     });
     plot.svg.addEventListener("focus", () => this.choose(this.step));
     plot.svg.addEventListener("pointermove", event => {
-      const { steps } = plot, frame = plot.svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * PLOT.width;
-      const wanted = this.range[0] + (x - PLOT.left) / (PLOT.width - PLOT.left - PLOT.right) * (this.range[1] - this.range[0]);
+      const { steps } = plot, frame = plot.svg.getBoundingClientRect(), x = (event.clientX - frame.left) / frame.width * plot.width;
+      const wanted = this.range[0] + (x - PLOT.left) / (plot.width - PLOT.left - PLOT.right) * (this.range[1] - this.range[0]);
       const before = lastAtOrBefore(steps, wanted), next = Math.min(steps.length - 1, before + 1);
       this.choose(before >= 0 && wanted - steps[before] <= steps[next] - wanted ? steps[before] : steps[next]);
       showTip(this.tip, plot.heading + ", " + plot.text, event.clientX, event.clientY);

@@ -71,7 +71,9 @@ function summaryTable(page, view) {
   if (panels.some(panel => panel.timeline.peakFeatures > 0))
     rows.push(["features alive at once", ...every(timeline => String(timeline.peakFeatures))]);
   const made = [table("", ["", ...panels.map(panelTitle)], rows)];
-  if (page.facts.length > 0) made.push(table("", ["", ""], page.facts.map(([name, value]) => [name, words(value)])));
+  const FACTS = 8; // in one column
+  for (let k = 0; k < page.facts.length; k += FACTS)
+    made.push(table("", ["", ""], page.facts.slice(k, k + FACTS).map(([name, value]) => [name, words(value)])));
   return made;
 }
 
