@@ -1,5 +1,6 @@
 #include "cli/cluster_plan.h"
 
+#include "base/text.h"
 #include "cli/present.h"
 #include "order/cluster_plan.h"
 
@@ -23,7 +24,29 @@ static json_t *job_members(const mt_cluster_setup *setup, const mt_cluster_plan 
   return members;
 }
 
+/* What the numbers below are about. */
+static int print_cluster(const mt_cluster_setup *setup) {
+  const mt_parallel *parallel = &setup->parallel[0];
+  const struct {
+    const char *name;
+    int32_t degree;
+  } degrees[] = {{"tensor", parallel->tensor}, {"ulysses", parallel->ulysses},   {"ring", parallel->ring},
+                 {"data", parallel->data},     {"pipeline", parallel->pipeline}, {"expert", parallel->expert}};
+  int32_t cell = mt_parallel_cell(parallel);
+  mt_text out = {0};
+  mt_text_append(&out, "cluster     %d x %s:", cell * parallel->data * parallel->pipeline,
+                 setup->cluster.device.name);
+  for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
+    if (degrees[d].degree > 1 || d == 4) mt_text_append(&out, " %s %d,", degrees[d].name, degrees[d].degree);
+  mt_text_append(&out, " of which one replica is shown; a rank is %d device%s\n", cell, cell > 1 ? "s" : "");
+  int code = out.failed ? MT_EXIT_FAILURE : mt_cli_print(out.data);
+  mt_text_free(&out);
+  return code;
+}
+
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
+  int code = options->json ? MT_EXIT_DONE : print_cluster(setup);
+  if (code != MT_EXIT_DONE) return code;
   json_t *members = job_members(setup, made);
   mt_presentation presentation = {.report = {.program = made->plan.program,
                                              .simulation = made->plan.simulation,
@@ -38,7 +61,7 @@ static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, c
                                   .json = options->json,
                                   .summary = options->summary,
                                   .extra = members};
-  int code = mt_present(&presentation);
+  code = mt_present(&presentation);
   json_decref(members);
   return code;
 }
