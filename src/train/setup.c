@@ -171,7 +171,8 @@ motet_status mt_setup_grouping(const mt_setup *setup, motet_error *error, mt_gro
                                        .pipeline = (int32_t)job->parallel.pipeline,
                                        .fixed = job->context.degrees == MT_JOB_DEGREES_STATIC,
                                        .rank_tokens = job->context.rank_tokens,
-                                       .rows = setup->rows};
+                                       .rows = setup->rows,
+                                       .replicas = (int32_t)job->parallel.data};
   return mt_grouping_create(&options, error, grouping);
 }
 
