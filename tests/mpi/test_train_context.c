@@ -60,6 +60,11 @@ static mt_network *make(const mt_internvl *config) {
   for (int l = 0; l < NN_CASE_LAYERS; l++) held[l] = l >= FIRST, trainable[l] = true;
   must(mt_network_create(config, held, trainable, &failure, &network));
   nn_case_weights(network);
+  /* Half of these weights: the scores of attention are less sharp, and rounding is not blown up. */
+  for (int32_t i = 0; i < mt_network_parameter_count(network); i++) {
+    mt_parameter *parameter = mt_network_parameter(network, i);
+    for (int64_t e = 0; parameter->dims >= 2 && e < parameter->count; e++) parameter->value[e] *= 0.5F;
+  }
   return network;
 }
 

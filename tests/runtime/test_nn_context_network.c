@@ -85,6 +85,11 @@ static motet_status make(const mt_internvl *config, mt_element element, int32_t 
   for (int l = 0; l < NN_CASE_LAYERS; l++) held[l] = l >= FIRST, trainable[l] = true;
   motet_status status = mt_network_create(config, held, trainable, error, network);
   if (status == MOTET_OK) nn_case_weights(*network);
+  /* Half of these weights: the scores of attention are less sharp, and rounding is not blown up. */
+  for (int32_t i = 0; status == MOTET_OK && i < mt_network_parameter_count(*network); i++) {
+    mt_parameter *parameter = mt_network_parameter(*network, i);
+    for (int64_t e = 0; parameter->dims >= 2 && e < parameter->count; e++) parameter->value[e] *= 0.5F;
+  }
   return status == MOTET_OK ? mt_network_use(*network, element, threads, error) : status;
 }
 
