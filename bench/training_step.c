@@ -399,35 +399,49 @@ static double measure_peak(mt_element element, peer *p) {
 
 /* ---- the table */
 
-static void compare(const model *m, mt_element element, int32_t threads, int32_t steps, double peak,
-                    peer peers[2]) {
-  static const char *const modes[2][2] = {{"float32", NULL}, {"bfloat16", "autocast"}};
-  static const char *const tunings[2] = {"", ", malloc tuned"};
-  own o;
-  timing ours = {0}, theirs = {0};
-  open_own(m, element, threads, &o);
-  for (int i = 0; i < 2; i++) own_step(&o, &ours);
-  /* The peer's best way, by three steps each. */
-  int best_mode = 0, best_peer = 0;
-  double best = INFINITY;
+static const char *const modes[MT_ELEMENT_COUNT][2] = {{"float32", NULL}, {"bfloat16", "autocast"}};
+static const char *const tunings[2] = {"", ", malloc tuned"};
+
+typedef struct choice {
+  int mode, peer;
+} choice;
+
+static bool load_peer(peer *p, const model *m, mt_element element, int mode, int32_t threads) {
   char question[128], answer[256];
+  snprintf(question, sizeof question, "load %s %s %d", m->name, modes[element][mode], (int)threads);
+  return ask(p, answer, question);
+}
+
+/* The peer's fastest way, by two steps each behind one to warm up. */
+static choice best_way(const model *m, mt_element element, peer peers[2]) {
+  choice best = {0, 0};
+  double least = INFINITY;
   for (int mode = 0; mode < 2 && modes[element][mode] != NULL; mode++)
     for (int i = 0; i < 2; i++) {
       timing trial = {0};
-      snprintf(question, sizeof question, "load %s %s %d", m->name, modes[element][mode], (int)threads);
-      if (!ask(&peers[i], answer, question)) continue;
-      for (int s = 0; s < 4 && peer_step(&peers[i], &trial); s++) trial.steps = s == 0 ? 0 : trial.steps;
+      if (!load_peer(&peers[i], m, element, mode, 1)) continue;
+      for (int step = 0; step < 3 && peer_step(&peers[i], &trial); step++)
+        if (step == 0) trial.steps = 0;
       const double found = median(&trial, PHASES, true);
-      if (found < best) best = found, best_mode = mode, best_peer = i;
+      if (found < least) least = found, best = (choice){mode, i};
     }
-  snprintf(question, sizeof question, "load %s %s %d", m->name, modes[element][best_mode], (int)threads);
-  ask(&peers[best_peer], answer, question);
-  if (getenv("MOTET_BENCH_COMPILE") != NULL) ask(&peers[best_peer], answer, "compile");
-  for (int i = 0; i < 2; i++) peer_step(&peers[best_peer], &theirs);
+  return best;
+}
+
+static void compare(const model *m, mt_element element, int32_t threads, int32_t steps, double peak, choice best,
+                    peer peers[2]) {
+  own o;
+  timing ours = {0}, theirs = {0};
+  char answer[256];
+  open_own(m, element, threads, &o);
+  load_peer(&peers[best.peer], m, element, best.mode, threads);
+  if (getenv("MOTET_BENCH_COMPILE") != NULL) ask(&peers[best.peer], answer, "compile");
+  own_step(&o, &ours);
+  peer_step(&peers[best.peer], &theirs);
   ours.steps = theirs.steps = 0;
   for (int32_t i = 0; i < steps; i++) {
     own_step(&o, &ours);
-    peer_step(&peers[best_peer], &theirs);
+    peer_step(&peers[best.peer], &theirs);
   }
   const double flops = step_flops(&o, m);
   const char *type = element == MT_ELEMENT_BFLOAT16 ? "bfloat16" : "float32";
@@ -435,7 +449,7 @@ static void compare(const model *m, mt_element element, int32_t threads, int32_t
   for (int i = 0; i <= PHASES; i++)
     mine[i] = 1e3 * median(&ours, i, true), other[i] = 1e3 * median(&theirs, i, true);
   printf("\n%s, %s, %d thread%s: %.1f GFLOP a step; PyTorch's best: %s%s\n", m->title, type, (int)threads,
-         threads == 1 ? "" : "s", flops / 1e9, modes[element][best_mode], tunings[best_peer]);
+         threads == 1 ? "" : "s", flops / 1e9, modes[element][best.mode], tunings[best.peer]);
   printf("  processor ms   forward  backward optimizer      step  of peak   wall ms\n");
   printf("  Motet        %9.1f %9.1f %9.1f %9.1f %6.1f %% %9.1f\n", mine[0], mine[1], mine[2], mine[3],
          100 * flops / mine[3] * 1e3 / peak, 1e3 * median(&ours, PHASES, false));
@@ -450,7 +464,7 @@ static void compare(const model *m, mt_element element, int32_t threads, int32_t
 }
 
 int main(int argc, char **argv) {
-  const int32_t steps = argc > 1 ? atoi(argv[1]) : 9;
+  const int32_t steps = argc > 1 ? atoi(argv[1]) : 7;
   const char *only = argc > 2 ? argv[2] : "";
   signal(SIGPIPE, SIG_IGN); /* a peer that is gone is none */
   peer peers[2] = {start_peer(false), start_peer(true)};
@@ -465,10 +479,12 @@ int main(int argc, char **argv) {
     peak[element] = measure_peak((mt_element)element, &peers[0]);
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
     for (int element = 0; element < MT_ELEMENT_COUNT; element++)
-      for (int32_t threads = 1; threads <= 2; threads++)
-        if (strstr(models[m].name, only) != NULL)
+      if (strstr(models[m].name, only) != NULL) {
+        const choice best = best_way(&models[m], (mt_element)element, peers);
+        for (int32_t threads = 1; threads <= 2; threads++)
           compare(&models[m], (mt_element)element, threads, steps < STEPS_MOST ? steps : STEPS_MOST, peak[element],
-                  peers);
+                  best, peers);
+      }
   for (int i = 0; i < 2; i++) stop_peer(&peers[i]);
   return 0;
 }

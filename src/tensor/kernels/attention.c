@@ -143,6 +143,10 @@ static int32_t visible(const mt_attention *attention, const span *segment, int32
   return count < 0 ? 0 : count > KEY_BLOCK ? KEY_BLOCK : count;
 }
 
+/* Columns of a block of keys of which @p left are to come: what no row of queries sees is left out by whole
+ * vectors. */
+static int32_t seen_of(int32_t left) { return left >= KEY_BLOCK ? KEY_BLOCK : (left + LANES - 1) / LANES * LANES; }
+
 static ivec lanes_below(int32_t count) {
   int32_t lanes[LANES];
   for (int32_t i = 0; i < LANES; i++) lanes[i] = i < count ? -1 : 0;
@@ -160,8 +164,8 @@ size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest) {
 /* One block of scores becomes exponentials; running maximum and sum of each row follow, and its output is scaled
  * back where the maximum grew. */
 static void online_softmax(const mt_attention *attention, const span *segment, int32_t query_begin, int32_t rows,
-                           int32_t key_begin, float *scores, float *maximum, float *sum, float *output,
-                           int64_t width) {
+                           int32_t key_begin, int32_t seen, float *scores, float *maximum, float *sum,
+                           float *output, int64_t width) {
   for (int32_t r = 0; r < rows; r++) {
     float *row = scores + (int64_t)r * KEY_BLOCK;
     int32_t count = visible(attention, segment, query_begin + r, key_begin);
@@ -169,10 +173,10 @@ static void online_softmax(const mt_attention *attention, const span *segment, i
       memset(row, 0, KEY_BLOCK * sizeof *row);
       continue;
     }
-    for (int32_t j = count / LANES * LANES; count < KEY_BLOCK && j < KEY_BLOCK; j += LANES)
+    for (int32_t j = count / LANES * LANES; count < seen && j < seen; j += LANES)
       store(row + j, choose(lanes_below(count - j), load(row + j), splat(-INFINITY)));
     vec top = load(row);
-    for (int32_t j = LANES; j < KEY_BLOCK; j += LANES) top = larger(top, load(row + j));
+    for (int32_t j = LANES; j < seen; j += LANES) top = larger(top, load(row + j));
     float highest = lane_maximum(top);
     if (highest > maximum[r]) {
       float factor = exponential_one(maximum[r] - highest);
@@ -182,7 +186,7 @@ static void online_softmax(const mt_attention *attention, const span *segment, i
       for (int64_t c = 0; c < width; c += LANES) store(o + c, load(o + c) * splat(factor));
     }
     vec total = splat(0.0F);
-    for (int32_t j = 0; j < KEY_BLOCK; j += LANES) {
+    for (int32_t j = 0; j < seen; j += LANES) {
       vec p = exponential(load(row + j) - splat(maximum[r]));
       store(row + j, p);
       total += p;
@@ -219,11 +223,11 @@ void MT_KERNEL(attention_forward)(const mt_attention *attention, int32_t segment
       for (int32_t r = 0; r < QUERY_BLOCK; r++) maximum[r] = -INFINITY, sum[r] = 0;
       const int32_t end = limit_of(attention, &this, begin + rows - 1);
       for (int32_t key = 0; key < end; key += KEY_BLOCK) {
-        multiply(QUERY_BLOCK, KEY_BLOCK, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores, KEY_BLOCK,
+        const int32_t seen = seen_of(end - key);
+        multiply(QUERY_BLOCK, seen, width, queries, width, 1, keys + key * width, KEY_BLOCK, scores, KEY_BLOCK,
                  false);
-        online_softmax(attention, &this, begin, rows, key, scores, maximum, sum, result, width);
-        multiply(QUERY_BLOCK, width, KEY_BLOCK, scores, KEY_BLOCK, 1, values + key * width, width, result, width,
-                 true);
+        online_softmax(attention, &this, begin, rows, key, seen, scores, maximum, sum, result, width);
+        multiply(QUERY_BLOCK, width, seen, scores, KEY_BLOCK, 1, values + key * width, width, result, width, true);
       }
       for (int32_t r = 0; r < rows; r++) {
         element *to = (element *)output + (row + r) * output_stride + column;
@@ -257,7 +261,7 @@ static pieces divide(float *scratch, int64_t padded, int64_t width) {
 
 /* scores -> probabilities, output gradient times values -> score gradient; rows and keys not seen become 0. */
 static void softmax_backward(const mt_attention *attention, const pieces *p, const span *segment,
-                             int32_t query_begin, int32_t rows, int32_t key_begin) {
+                             int32_t query_begin, int32_t rows, int32_t key_begin, int32_t seen) {
   const vec scale = splat(attention->scale);
   for (int32_t r = 0; r < QUERY_BLOCK; r++) {
     float *row = p->probabilities + (int64_t)r * KEY_BLOCK, *gradient = p->score_gradient + (int64_t)r * KEY_BLOCK;
@@ -268,7 +272,7 @@ static void softmax_backward(const mt_attention *attention, const pieces *p, con
       continue;
     }
     const vec log_sum = splat(p->log_sum[r]), dots = splat(p->dots[r]);
-    for (int32_t j = 0; j < KEY_BLOCK; j += LANES) {
+    for (int32_t j = 0; j < seen; j += LANES) {
       vec x = exponential(load(row + j) * scale - log_sum);
       if (count - j < LANES) x = choose(lanes_below(count - j), x, splat(0.0F));
       store(row + j, x);
@@ -284,16 +288,17 @@ static void backward_block(const mt_attention *attention, const pieces *p, const
   memset(p->query_gradient, 0, (size_t)(QUERY_BLOCK * width) * sizeof(float));
   for (int32_t key = 0; key < end; key += KEY_BLOCK) {
     const int64_t at = key * width;
-    multiply(QUERY_BLOCK, KEY_BLOCK, width, p->queries, width, 1, p->keys_transposed + at, KEY_BLOCK,
-             p->probabilities, KEY_BLOCK, false);
-    multiply(QUERY_BLOCK, KEY_BLOCK, width, p->output_gradient, width, 1, p->values_transposed + at, KEY_BLOCK,
+    const int32_t seen = seen_of(end - key); /* whole vectors are whole tiles of rows too */
+    multiply(QUERY_BLOCK, seen, width, p->queries, width, 1, p->keys_transposed + at, KEY_BLOCK, p->probabilities,
+             KEY_BLOCK, false);
+    multiply(QUERY_BLOCK, seen, width, p->output_gradient, width, 1, p->values_transposed + at, KEY_BLOCK,
              p->score_gradient, KEY_BLOCK, false);
-    softmax_backward(attention, p, segment, begin, rows, key);
-    multiply(QUERY_BLOCK, width, KEY_BLOCK, p->score_gradient, KEY_BLOCK, 1, p->keys + at, width, p->query_gradient,
+    softmax_backward(attention, p, segment, begin, rows, key, seen);
+    multiply(QUERY_BLOCK, width, seen, p->score_gradient, KEY_BLOCK, 1, p->keys + at, width, p->query_gradient,
              width, true);
-    multiply(KEY_BLOCK, width, QUERY_BLOCK, p->score_gradient, 1, KEY_BLOCK, p->queries, width,
-             p->key_gradient + at, width, true);
-    multiply(KEY_BLOCK, width, QUERY_BLOCK, p->probabilities, 1, KEY_BLOCK, p->output_gradient, width,
+    multiply(seen, width, QUERY_BLOCK, p->score_gradient, 1, KEY_BLOCK, p->queries, width, p->key_gradient + at,
+             width, true);
+    multiply(seen, width, QUERY_BLOCK, p->probabilities, 1, KEY_BLOCK, p->output_gradient, width,
              p->value_gradient + at, width, true);
   }
 }
