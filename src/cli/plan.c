@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
+#include "cli/search.h"
 #include "cli/trace_files.h"
 #include "cost/unit.h"
 #include "order/cluster_job.h"
@@ -14,7 +15,8 @@ typedef struct plan_options {
   const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace, *trace_format, *report;
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
-  bool json, summary;
+  double time_limit;
+  bool json, summary, search;
 } plan_options;
 
 static const mt_option options[] = {
@@ -47,6 +49,10 @@ static const mt_option options[] = {
      "form of --trace: one file for Perfetto (chrome), a folder for Holistic Trace Analysis, FILE.RANK.et files"},
     {"report", MT_OPTION_TEXT, offsetof(plan_options, report), "FILE",
      "write the report's page (see 'motet help report')"},
+    {"search", MT_OPTION_FLAG, offsetof(plan_options, search), NULL,
+     "find degrees, schedule, layers and savings for the job's model, cluster and workload"},
+    {"time-limit", MT_OPTION_NUMBER, offsetof(plan_options, time_limit), "SECONDS",
+     "end a search after so long with the best so far (none)"},
     {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(plan_options, json), NULL, "print one JSON document"},
 };
@@ -150,6 +156,10 @@ static int run(const mt_command *command, int argc, char **argv) {
   }
   if (words >= 0 && mt_trace_format_check(chosen.trace_format, &error) != MOTET_OK) words = -1;
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
+  if (words == 0 && chosen.search) {
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");
+    return mt_cli_usage(command, &error, chosen.json);
+  }
   if (words == 0) return run_units(&chosen);
   mt_job_plan_options how = {.program_path = chosen.output,
                              .trace_path = chosen.trace,
@@ -157,6 +167,7 @@ static int run(const mt_command *command, int argc, char **argv) {
                              .page_path = chosen.report,
                              .json = chosen.json,
                              .summary = chosen.summary};
+  if (chosen.search) return mt_search_plan_job(argv[0], words - 1, argv + 1, chosen.time_limit, &how);
   if (mt_cluster_job_is(argv[0], words - 1, argv + 1))
     return mt_cluster_plan_present(argv[0], words - 1, argv + 1, &how);
   return mt_job_plan(argv[0], words - 1, argv + 1, &how);
@@ -166,13 +177,14 @@ const mt_command mt_command_plan = {
     .name = "plan",
     .arguments =
         "--schedule TEXT --unit TEXT --ranks P --microbatches M [options] | --layout TEXT --unit TEXT --ranks P "
-        "--microbatches M [options] | JOB.yaml [key=value ...] [options]",
+        "--microbatches M [options] | JOB.yaml [key=value ...] [--search] [options]",
     .summary = "derive, order, prove and simulate a schedule",
     .details =
         "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
         "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"
         "on measured costs (see 'motet help profile'); for one with the key `cluster`: a step of one replica on\n"
-        "forecasts for that cluster, a rank being a cell of devices (docs/formats/cluster-job.md).",
+        "forecasts for that cluster, a rank being a cell of devices (docs/formats/cluster-job.md). --search\n"
+        "finds the best plan for its model, cluster and workload (docs/search.md).",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -8,6 +8,9 @@
 #include "cost/table.h"
 #include "program/lower.h"
 
+/** Effort for one of thousands of plans: a few passes of the greedy, and no proof of a bound. */
+#define MT_ORDER_QUICK (-2.0)
+
 typedef struct mt_order_options {
   double search_seconds; /* effort of local search and branch and bound is bounded by counted work derived from
                             this, never by a clock: same input, same order. 0: the default, which suits the

@@ -8,6 +8,7 @@
 /* Effort, in node visits of some nanoseconds each. */
 static const int64_t WORK_DEFAULT = 60000000, WORK_BOUND = 6000000, WORK_GREEDY = 450000;
 static const double WORK_A_SECOND = 1e8;
+enum { QUICK_PART = 30 };
 enum { NODES_SEARCHED = 1 << 14 }; /* larger instances are repaired on demand only */
 
 /* How the idle time beyond the critical path is shared out: encodes may use `eighths` of it. */
@@ -199,7 +200,9 @@ static bool search(maker *k, double seconds, bool fill) {
   run_greedy(k, &(mt_greedy_rule){.target = k->bound, .encode_target = k->bound, .scan = 1});
   if (reached(k, k->bound)) return true; /* the critical path: nothing is faster */
   if (!run_baselines(k, true)) return false;
-  int64_t work = WORK_BOUND;
+  bool quick = seconds <= MT_ORDER_QUICK;
+  int64_t work = quick ? 0 : WORK_BOUND;
+  if (quick) k->greedy_work /= QUICK_PART;
   if (!mt_bound_find(k->arena, k->instance, k->windows, k->best->makespan, &work, &k->bound)) return false;
   run_variants(k);
   return run_repair(k, repair_work(k, seconds));

@@ -12,10 +12,12 @@ typedef struct finder {
   mt_search_pipeline *pipeline;
   int32_t stages;
   double *work, *head, *tail; /* [layers + 1] sums before a layer: all microbatches; one forward; one backward */
+  int64_t *fixed, *saved;     /* [layers + 1] bytes before a layer */
   int32_t *need;              /* [layers + 1] stages that what follows takes at least to stay below the best */
   int32_t *trial, *best, *champion; /* champion: the best of all starts */
   double best_seconds, champion_seconds;
-  int64_t left; /* evaluations */
+  int64_t left;  /* evaluations */
+  int64_t nodes; /* and places of boundaries looked at */
 } finder;
 
 /* Seconds that the stage of layers [begin, end) forces on the step: its work, and the way of one microbatch to it
@@ -29,6 +31,12 @@ static double forced(const finder *f, int32_t stage, int32_t begin, int32_t end)
   return f->work[end] - f->work[begin] + f->head[begin] + f->tail[begin] + lags;
 }
 
+/* Whether a stage of these layers alone keeps the memory while it holds @p open microbatches. */
+static bool keeps(const finder *f, int32_t begin, int32_t end, int64_t open) {
+  if (f->request->memory_bytes <= 0) return true;
+  return f->fixed[end] - f->fixed[begin] + open * (f->saved[end] - f->saved[begin]) <= f->request->memory_bytes;
+}
+
 /* Bytes by which a stage exceeds the memory, chunks of a rank counted one by one. */
 static int64_t excess(const finder *f, const int32_t *split) {
   const mt_partition_request *r = f->request;
@@ -39,10 +47,9 @@ static int64_t excess(const finder *f, const int32_t *split) {
     for (int32_t c = 0; c < r->chunks; c++) {
       int32_t stage = c * r->ranks + rank, begin = 0;
       for (int32_t s = 0; s < stage; s++) begin += split[s];
-      for (int32_t l = begin; l < begin + split[stage]; l++) {
-        if (r->static_bytes != NULL) bytes += r->static_bytes[l];
-        if (r->saved_bytes != NULL) bytes += r->saved_bytes[l] * mt_search_pipeline_held(f->pipeline, stage);
-      }
+      int32_t end = begin + split[stage];
+      bytes += f->fixed[end] - f->fixed[begin] +
+               mt_search_pipeline_held(f->pipeline, stage) * (f->saved[end] - f->saved[begin]);
     }
     if (bytes - r->memory_bytes > most) most = bytes - r->memory_bytes;
   }
@@ -50,7 +57,6 @@ static int64_t excess(const finder *f, const int32_t *split) {
 }
 
 static double evaluate(finder *f, const int32_t *split) {
-  f->left--;
   const mt_partition_request *r = f->request;
   double *forward = mt_search_pipeline_forward(f->pipeline), *backward = mt_search_pipeline_backward(f->pipeline);
   int32_t layer = 0;
@@ -72,7 +78,7 @@ static void set_needs(finder *f, double limit) {
   int32_t layers = f->request->layers, end = layers;
   f->need[layers] = 0;
   for (int32_t l = layers; l-- > 0;) {
-    while (end > l && !(forced(f, 0, l, end) < limit)) end--;
+    while (end > l && !(forced(f, 0, l, end) < limit && keeps(f, l, end, 1))) end--;
     f->need[l] = end == l ? INT32_MAX / 2 : 1 + f->need[end];
   }
 }
@@ -83,6 +89,7 @@ static void keep(finder *f, double seconds) {
 }
 
 static bool try_trial(finder *f) {
+  f->left--;
   if (excess(f, f->trial) > 0) return false;
   double seconds = evaluate(f, f->trial);
   if (!(seconds < f->best_seconds * (1.0 - 1e-12))) return false;
@@ -147,8 +154,10 @@ static bool enumerate(finder *f, int32_t stage, int32_t layer) {
   }
   for (int32_t end = layer + r->least; end <= r->layers; end++) {
     if (!(forced(f, stage, layer, end) < f->best_seconds)) break;
+    if (!keeps(f, layer, end, mt_search_pipeline_held(f->pipeline, stage))) break;
     if (f->need[end] > f->stages - 1 - stage) continue;
     f->trial[stage] = end - layer;
+    if (f->nodes-- <= 0) return false;
     if (!enumerate(f, stage + 1, end)) return false;
   }
   return true;
@@ -182,6 +191,8 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .work = MT_ARENA_NEW(arena, double, r->layers + 1),
                 .head = MT_ARENA_NEW(arena, double, r->layers + 1),
                 .tail = MT_ARENA_NEW(arena, double, r->layers + 1),
+                .fixed = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
+                .saved = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
                 .need = MT_ARENA_NEW(arena, int32_t, r->layers + 1),
                 .trial = MT_ARENA_NEW(arena, int32_t, stages),
                 .best = MT_ARENA_NEW(arena, int32_t, stages),
@@ -189,11 +200,13 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .best_seconds = INFINITY,
                 .champion_seconds = INFINITY,
                 .left = r->evaluations > 0 ? r->evaluations : EVALUATIONS};
-  if (f->work == NULL || f->head == NULL || f->tail == NULL || f->need == NULL || f->trial == NULL ||
-      f->best == NULL || f->champion == NULL)
+  if (f->work == NULL || f->head == NULL || f->tail == NULL || f->need == NULL || f->fixed == NULL ||
+      f->saved == NULL || f->trial == NULL || f->best == NULL || f->champion == NULL)
     return mt_error_memory(error, (unsigned long long)r->layers * 32, "a partition");
   for (int32_t l = 0; l < r->layers; l++) {
     f->work[l + 1] = f->work[l] + r->microbatches * (r->forward[l] + r->backward[l]);
+    f->fixed[l + 1] = f->fixed[l] + (r->static_bytes != NULL ? r->static_bytes[l] : 0);
+    f->saved[l + 1] = f->saved[l] + (r->saved_bytes != NULL ? r->saved_bytes[l] : 0);
     /* A rank's first chunk alone has nothing of its own before it. */
     f->head[l + 1] = r->chunks == 1 ? f->head[l] + r->forward[l] : 0.0;
     f->tail[l + 1] = r->chunks == 1 ? f->tail[l] + r->backward[l] : 0.0;
@@ -233,6 +246,7 @@ motet_status mt_partition_find(mt_arena *arena, const mt_partition_request *requ
   if ((int64_t)request->least * f.stages > request->layers)
     return mt_error_set(error, MOTET_ERROR_ILLEGAL, "%d layers do not give each of %d stages %d", request->layers,
                         f.stages, request->least);
+  f.nodes = 64 * f.left;
   double limit = least_limit(&f);
   search_from_starts(&f, limit);
   if (isinf(f.best_seconds)) memcpy(f.best, f.trial, (size_t)f.stages * sizeof *f.best);

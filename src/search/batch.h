@@ -1,0 +1,30 @@
+/** @file Microbatches: samples packed so many at a time, and dealt out to replicas. */
+#ifndef MT_SEARCH_BATCH_H
+#define MT_SEARCH_BATCH_H
+
+#include "search/problem.h"
+
+/** All microbatches of a step, heaviest first. */
+typedef struct mt_search_batch {
+  int32_t samples; /* in each */
+  int32_t count;
+  double (*extents)[MT_EXTENTS];
+  double *load;  /* operations of a forward */
+  int32_t *kind; /* [count] equal ones have one number, in the order of their first */
+  int32_t kinds;
+  int32_t *first; /* [kinds] a microbatch of each kind */
+  double *number; /* [kinds] of microbatches */
+} mt_search_batch;
+
+/**
+ * Packs the step's samples, @p samples in each microbatch, longest first to the lightest one that has room: within
+ * 4/3 of the best balance (Graham 1969). A rest that fills no microbatch is left out.
+ */
+motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture, const mt_search_data *data,
+                                  int32_t samples, motet_error *error, mt_search_batch *batch);
+
+/** Deals loads, heaviest first, to the lightest of @p bins that has fewer than @p each: owner[i]. */
+void mt_search_deal(const double *load, int32_t count, int32_t bins, int32_t each, double *sum, int32_t *held,
+                    int32_t *owner);
+
+#endif

@@ -1,0 +1,92 @@
+/** @file
+ * Candidates: one choice for everything that a search leaves open. The space lists them with a lower bound each;
+ * the evaluation makes a plan of one. See docs/search.md.
+ */
+#ifndef MT_SEARCH_CANDIDATE_H
+#define MT_SEARCH_CANDIDATE_H
+
+#include "base/text.h"
+#include "cost/forecast.h"
+#include "order/plan.h"
+#include "search/batch.h"
+
+typedef enum mt_search_saving {
+  MT_SEARCH_KEEP,      /* everything from forward to backward */
+  MT_SEARCH_RECOMPUTE, /* as many layers of a stage as memory asks for keep their input alone */
+  MT_SEARCH_OFFLOAD,   /* the same, the rest in host memory */
+  MT_SEARCH_SAVINGS
+} mt_search_saving;
+
+typedef struct mt_search_candidate {
+  int32_t tensor, ulysses, ring, expert; /* of the trunk */
+  int32_t encoder_tensor; /* of the modules before it; the rest of a cell shares out their pictures */
+  int32_t data, pipeline, chunks;
+  int32_t dedicated;  /* cells of the encoders' own in a replica; 0: none */
+  int32_t microbatch; /* samples */
+  int32_t microbatches;
+  int32_t zero;
+  mt_search_manner manner;
+  mt_search_saving saving;
+  double bound;               /* seconds: no plan of it is faster */
+  double estimate;            /* about what it may take: the bound and a pipeline's usual idle time */
+  const double *kind_seconds; /* [kinds of its batch] forward and backward of all layers, by its degrees */
+} mt_search_candidate;
+
+/** What all candidates share. */
+typedef struct mt_search_space {
+  const mt_search_problem *problem;
+  int32_t batch_count;
+  mt_search_batch *batches;
+  int32_t trunk;            /* module */
+  bool chain;               /* the modules are one chain */
+  bool *passes;             /* [layers] a gradient goes on to what stands in front of the layer */
+  int32_t *first_trainable; /* [modules] layer at which a module's backward stops; its end: none */
+  int32_t count;
+  mt_search_candidate *candidates; /* by estimate, then as listed */
+  double least_bytes;              /* what the lightest of the candidates that memory excludes at once needs */
+  int64_t excluded;
+} mt_search_space;
+
+/** Lists candidates. Memory that weights and states alone exceed excludes one at once. */
+motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem, const mt_search_data *data,
+                                  motet_error *error, mt_search_space *space);
+
+/** The batch of so many samples a microbatch. */
+const mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples);
+
+/** How each module lies: [modules]. */
+void mt_search_parallels(const mt_search_space *space, const mt_search_candidate *candidate,
+                         mt_parallel *parallels);
+
+/** Whether the modules lie on separate cells or in front of the trunk: layers of [begin, end) that the pipeline
+ * cuts.
+ */
+void mt_search_cut(const mt_search_space *space, const mt_search_candidate *candidate, int32_t *begin,
+                   int32_t *end);
+
+/** A finished plan of a candidate. */
+typedef struct mt_search_plan {
+  double seconds;          /* of the step */
+  double memory_bytes;     /* of the device that needs most */
+  int32_t memory_rank;     /* its cell */
+  double exchange_seconds; /* exposed, of the busiest cell */
+  int32_t *split;          /* layers of the trunk's stages */
+  int32_t split_count;
+  uint8_t *savings;   /* [layers] mt_saving */
+  double *cell_bytes; /* [cells of a replica] */
+  mt_plan plan;       /* with @p keep: free with mt_plan_free(); lives in the arena */
+  mt_derivation *derivation;
+} mt_search_plan;
+
+/** Derives, lowers, proves and simulates a candidate on the replica with most to do. @p search_seconds as in
+ * mt_order_options. MOTET_ERROR_ILLEGAL where no schedule of it is legal. */
+motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
+                                double search_seconds, bool keep, motet_error *error, mt_search_plan *plan);
+
+/** "tensor 2, pipeline 4, ..." */
+void mt_search_candidate_text(const mt_search_candidate *candidate, mt_text *text);
+
+/** The schedule of a candidate. */
+char *mt_search_schedule(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate);
+
+#endif

@@ -1,0 +1,424 @@
+/* From a candidate to a proven and simulated plan. */
+#include "motet/program.h"
+#include "search/candidate.h"
+#include "search/partition.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Simulations that one partition may cost: a search makes thousands of plans. */
+static const int64_t PARTITION_EVALUATIONS = 600;
+
+/* Mean times and largest sizes of the layers. */
+typedef struct layer_means {
+  double *forward, *backward;
+  int64_t *fixed, *saved, *kept; /* static; of a microbatch, whole; of a microbatch, with the saving */
+} layer_means;
+
+typedef struct maker {
+  mt_arena *arena;
+  const mt_search_space *space;
+  const mt_search_candidate *candidate;
+  const mt_search_batch *batch;
+  motet_error *error;
+  mt_parallel *parallels;
+  mt_forecast forecast;
+  uint8_t *savings;
+  int32_t *microbatch; /* [M] of the replica at hand, indices in the batch */
+  int32_t *kinds;      /* [kinds] that occur in it */
+  int32_t kind_count;
+  int32_t begin, end; /* layers that the pipeline cuts */
+  mt_derivation *derivation;
+  mt_cost_table costs;
+  mt_sizes sizes;
+  int64_t *fixed, *weights, *working; /* [stages] */
+  double *exchange;                   /* [stages] seconds a step */
+  layer_means means;                  /* [layers] */
+  mt_search_plan *result;
+} maker;
+
+static motet_status no_room(const maker *m) {
+  return mt_error_memory(m->error, (unsigned long long)m->candidate->microbatches * 1024, "a candidate's plan");
+}
+
+static bool open_maker(maker *m) {
+  const mt_model *model = m->space->problem->architecture->model;
+  m->parallels = MT_ARENA_NEW(m->arena, mt_parallel, model->module_count);
+  m->savings = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
+  m->microbatch = MT_ARENA_NEW(m->arena, int32_t, m->candidate->microbatches);
+  m->kinds = MT_ARENA_NEW(m->arena, int32_t, m->batch->kinds);
+  if (m->parallels == NULL || m->savings == NULL || m->microbatch == NULL || m->kinds == NULL) return false;
+  mt_search_parallels(m->space, m->candidate, m->parallels);
+  mt_search_cut(m->space, m->candidate, &m->begin, &m->end);
+  m->forecast = (mt_forecast){.architecture = m->space->problem->architecture,
+                              .cluster = &m->space->problem->cluster,
+                              .parallel = m->parallels,
+                              .savings = m->savings,
+                              .fit = mt_collective_fit_usual(),
+                              .microbatches = m->candidate->microbatches};
+  return true;
+}
+
+/* ---- the replica with most to do ---- */
+
+/* Deals the step's microbatches out to replicas and takes the one that computes longest. Inside it the lightest and
+ * heaviest take turns, so that no two heavy ones meet. */
+static motet_status choose_replica(maker *m) {
+  const mt_search_batch *batch = m->batch;
+  int32_t replicas = m->candidate->data, each = m->candidate->microbatches;
+  double *sum = MT_ARENA_NEW(m->arena, double, replicas);
+  int32_t *held = MT_ARENA_NEW(m->arena, int32_t, replicas), *owner = MT_ARENA_NEW(m->arena, int32_t, batch->count);
+  bool *seen = MT_ARENA_NEW(m->arena, bool, batch->kinds);
+  if (sum == NULL || held == NULL || owner == NULL || seen == NULL) return no_room(m);
+  int32_t busiest = 0;
+  if (batch->kinds == 1) {
+    for (int32_t i = 0; i < each; i++) m->microbatch[i] = i;
+  } else {
+    mt_search_deal(batch->load, batch->count, replicas, each, sum, held, owner);
+    for (int32_t r = 0; r < replicas; r++) sum[r] = 0.0;
+    for (int32_t i = 0; i < batch->count; i++) sum[owner[i]] += m->candidate->kind_seconds[batch->kind[i]];
+    for (int32_t r = 1; r < replicas; r++)
+      if (sum[r] > sum[busiest]) busiest = r;
+    int32_t front = 0, back = each;
+    for (int32_t i = 0, turn = 0; i < batch->count; i++)
+      if (owner[i] == busiest) m->microbatch[turn++ % 2 == 0 ? --back : front++] = i;
+  }
+  for (int32_t i = 0; i < each; i++) {
+    int32_t kind = batch->kind[m->microbatch[i]];
+    if (!seen[kind]) m->kinds[m->kind_count++] = kind;
+    seen[kind] = true;
+  }
+  return MOTET_OK;
+}
+
+/* ---- layers into stages ---- */
+
+static motet_status measure_layers(maker *m) {
+  layer_means *means = &m->means;
+  const mt_model *model = m->space->problem->architecture->model;
+  int32_t count = model->layer_count;
+  *means = (layer_means){MT_ARENA_NEW(m->arena, double, count), MT_ARENA_NEW(m->arena, double, count),
+                         MT_ARENA_NEW(m->arena, int64_t, count), MT_ARENA_NEW(m->arena, int64_t, count),
+                         MT_ARENA_NEW(m->arena, int64_t, count)};
+  double *number = MT_ARENA_NEW(m->arena, double, m->batch->kinds);
+  if (means->forward == NULL || means->backward == NULL || means->fixed == NULL || means->saved == NULL ||
+      means->kept == NULL || number == NULL)
+    return no_room(m);
+  for (int32_t i = 0; i < m->candidate->microbatches; i++) number[m->batch->kind[m->microbatch[i]]] += 1.0;
+  for (int32_t l = 0; l < count; l++) {
+    const mt_layer *described = &model->layers[l];
+    bool reached = l >= m->space->first_trainable[described->module];
+    mt_state_forecast state;
+    mt_span span = {.layer_begin = l, .layer_end = l + 1, .first_trainable = reached ? l : -1};
+    bool alike = l > 0 && described->kind == model->layers[l - 1].kind &&
+                 described->module == model->layers[l - 1].module &&
+                 described->trainable == model->layers[l - 1].trainable;
+    if (alike && reached == (l - 1 >= m->space->first_trainable[described->module]) &&
+        m->space->passes[l] == m->space->passes[l - 1]) {
+      means->forward[l] = means->forward[l - 1];
+      means->backward[l] = means->backward[l - 1];
+      means->fixed[l] = means->fixed[l - 1];
+      means->saved[l] = means->saved[l - 1];
+      means->kept[l] = means->kept[l - 1];
+      continue;
+    }
+    mt_forecast_state(&m->forecast, &span, 0, &state);
+    means->fixed[l] = state.static_bytes;
+    for (int32_t k = 0; k < m->kind_count; k++) {
+      mt_layer_forecast layer;
+      mt_forecast_layer(&m->forecast, l, m->batch->extents[m->batch->first[m->kinds[k]]], &layer);
+      double share = number[m->kinds[k]] / m->candidate->microbatches;
+      means->forward[l] += share * (layer.forward + layer.forward_exchange);
+      if (!reached) continue;
+      if (m->space->passes[l]) means->backward[l] += share * (layer.input_gradient + layer.input_exchange);
+      if (described->trainable) means->backward[l] += share * (layer.weight_gradient + layer.weight_exchange);
+      int64_t saved = described->trainable ? layer.saved_bytes : layer.passed_bytes;
+      if (saved > means->saved[l]) means->saved[l] = saved;
+      if (layer.output_bytes > means->kept[l]) means->kept[l] = layer.output_bytes;
+    }
+  }
+  return MOTET_OK;
+}
+
+static motet_status cut_layers(maker *m, double memory_bytes, bool dropped) {
+  const layer_means *means = &m->means;
+  const mt_search_candidate *c = m->candidate;
+  const mt_model *model = m->space->problem->architecture->model;
+  int32_t first = m->end;
+  for (int32_t l = m->end; l-- > m->begin;)
+    if (l >= m->space->first_trainable[model->layers[l].module]) first = l;
+  mt_links links = mt_parallel_links(&m->parallels[m->space->trunk], &m->space->problem->cluster);
+  mt_partition_request request = {.layers = m->end - m->begin,
+                                  .ranks = c->pipeline,
+                                  .chunks = c->chunks,
+                                  .microbatches = c->microbatches,
+                                  .forward = means->forward + m->begin,
+                                  .backward = means->backward + m->begin,
+                                  .first_trainable = first - m->begin,
+                                  .lag = links.remote.latency_seconds,
+                                  .static_bytes = means->fixed + m->begin,
+                                  .saved_bytes = (dropped ? means->kept : means->saved) + m->begin,
+                                  .memory_bytes = (int64_t)memory_bytes,
+                                  .least = 1,
+                                  .evaluations = PARTITION_EVALUATIONS};
+  mt_partition partition;
+  motet_status status = mt_partition_find(m->arena, &request, m->error, &partition);
+  if (status != MOTET_OK) return status;
+  m->result->split = partition.split;
+  m->result->split_count = c->pipeline * c->chunks;
+  return MOTET_OK;
+}
+
+/* ---- derivation ---- */
+
+char *mt_search_schedule(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *c) {
+  const mt_model *model = space->problem->architecture->model;
+  mt_text text = {0};
+  char trunk[48], encoder[64];
+  snprintf(trunk, sizeof trunk, c->chunks > 1 ? "1f1b(virtual=%d)" : "1f1b", c->chunks);
+  if (c->manner == MT_MANNER_DEDICATE)
+    snprintf(encoder, sizeof encoder, "dedicate(ranks=%d, data=%d)", c->dedicated, c->dedicated);
+  else
+    snprintf(encoder, sizeof encoder, "%s", c->manner == MT_MANNER_TRANSPOSE ? "transpose" : "inline");
+  mt_text_append(&text, "<");
+  if (c->manner == MT_MANNER_CHAIN) {
+    for (int32_t j = 0; j < model->module_count; j++)
+      mt_text_append(&text, "%s%s", j > 0 ? "+" : "", model->modules[j].name);
+    mt_text_append(&text, ": %s>", trunk);
+  } else {
+    /* Modules that follow one another alone are one term; the others stand in terms of their own. */
+    for (int32_t j = 0; j < space->trunk; j++) {
+      bool joined = space->chain && j + 1 < space->trunk;
+      mt_text_append(&text, "%s%s", model->modules[j].name, joined ? "+" : "");
+      if (!joined) mt_text_append(&text, ": %s, ", encoder);
+    }
+    for (int32_t j = space->trunk; j < model->module_count; j++)
+      mt_text_append(&text, "%s%s", j > space->trunk ? "+" : "", model->modules[j].name);
+    mt_text_append(&text, ": %s>", trunk);
+  }
+  char *copy = text.failed ? NULL : mt_arena_text(arena, text.data);
+  mt_text_free(&text);
+  return copy;
+}
+
+/* The pipeline's split, and one layer list a dedicated region of single cells. */
+static motet_status derive(maker *m) {
+  const mt_search_candidate *c = m->candidate;
+  const mt_model *model = m->space->problem->architecture->model;
+  int32_t terms = c->manner == MT_MANNER_DEDICATE ? (m->space->chain ? 1 : m->space->trunk) : 0;
+  int32_t count = m->result->split_count + terms;
+  int32_t *split = MT_ARENA_NEW(m->arena, int32_t, count);
+  char *text = mt_search_schedule(m->arena, m->space, c);
+  if (split == NULL || text == NULL) return no_room(m);
+  for (int32_t t = 0; t < terms; t++)
+    split[t] = m->space->chain ? m->begin : model->modules[t].layer_end - model->modules[t].layer_begin;
+  memcpy(split + terms, m->result->split, (size_t)m->result->split_count * sizeof *split);
+  mt_schedule *schedule;
+  motet_status status = mt_schedule_parse(m->arena, text, m->error, &schedule);
+  uint64_t *present = MT_ARENA_NEW(m->arena, uint64_t, c->microbatches);
+  if (present == NULL) return no_room(m);
+  /* Encoders have nothing to do for a microbatch without pictures. */
+  for (int32_t i = 0; i < c->microbatches; i++) {
+    const double *extents = m->batch->extents[m->microbatch[i]];
+    present[i] = UINT64_MAX;
+    double pictures = 0;
+    for (int e = 0; e < MT_EXTENTS; e++)
+      if (e != MT_ROWS_TEXT && e != MT_AREA_TEXT && e != MT_ROWS_ROUTED) pictures += extents[e];
+    if (pictures <= 0) present[i] = ~((UINT64_C(1) << m->space->trunk) - 1);
+  }
+  mt_derive_request request = {.model = model,
+                               .schedule = schedule,
+                               .ranks = c->pipeline + (c->manner == MT_MANNER_DEDICATE ? c->dedicated * terms : 0),
+                               .microbatches = c->microbatches,
+                               .present = present,
+                               .split = split,
+                               .split_count = count};
+  if (status == MOTET_OK) status = mt_derive(m->arena, &request, m->error, &m->derivation);
+  return status;
+}
+
+/* ---- costs and sizes ---- */
+
+static mt_span span_of(const maker *m, int32_t stage) {
+  const mt_stage *place = &m->derivation->stages[stage];
+  return (mt_span){.layer_begin = place->layer_begin,
+                   .layer_end = place->layer_end,
+                   .first_trainable = place->first_trainable,
+                   .sends_gradient = (place->gate & MT_GATE_INPUT) != 0};
+}
+
+static motet_status allocate_tables(maker *m) {
+  int64_t stages = m->derivation->stage_count, cells = stages * m->candidate->microbatches;
+  for (int k = MT_COST_FORWARD; k <= MT_COST_BACKWARD_W; k++) {
+    m->costs.seconds[k] = (mt_cost_values){MT_ARENA_NEW(m->arena, double, cells), m->candidate->microbatches, 1};
+    if (m->costs.seconds[k].values == NULL) return no_room(m);
+  }
+  m->costs.optimizer_seconds = MT_ARENA_NEW(m->arena, double, stages);
+  m->costs.links = mt_parallel_links(&m->parallels[m->space->trunk], &m->space->problem->cluster);
+  m->fixed = MT_ARENA_NEW(m->arena, int64_t, stages);
+  m->weights = MT_ARENA_NEW(m->arena, int64_t, stages);
+  m->sizes.saved_bytes = (motet_size_table){MT_ARENA_NEW(m->arena, int64_t, cells), m->candidate->microbatches, 1};
+  m->sizes.output_bytes = (motet_size_table){MT_ARENA_NEW(m->arena, int64_t, cells), m->candidate->microbatches, 1};
+  m->working = MT_ARENA_NEW(m->arena, int64_t, stages);
+  m->exchange = MT_ARENA_NEW(m->arena, double, stages);
+  if (m->costs.optimizer_seconds == NULL || m->fixed == NULL || m->weights == NULL ||
+      m->sizes.saved_bytes.values == NULL || m->sizes.output_bytes.values == NULL || m->working == NULL ||
+      m->exchange == NULL)
+    return no_room(m);
+  m->sizes.static_bytes = m->fixed;
+  m->sizes.weight_bytes = m->weights;
+  return MOTET_OK;
+}
+
+static motet_status fill_stage(maker *m, int32_t stage) {
+  mt_span span = span_of(m, stage);
+  mt_span_forecast *forecasts = MT_ARENA_NEW(m->arena, mt_span_forecast, m->batch->kinds);
+  if (forecasts == NULL) return no_room(m);
+  for (int32_t k = 0; k < m->kind_count; k++)
+    mt_forecast_span(&m->forecast, &span, m->batch->extents[m->batch->first[m->kinds[k]]], &forecasts[m->kinds[k]]);
+  double backward = 0.0;
+  m->working[stage] = 0;
+  m->exchange[stage] = 0.0;
+  for (int32_t i = 0; i < m->candidate->microbatches; i++) {
+    const mt_span_forecast *f = &forecasts[m->batch->kind[m->microbatch[i]]];
+    int64_t at = (int64_t)stage * m->candidate->microbatches + i;
+    for (int k = MT_COST_FORWARD; k <= MT_COST_BACKWARD_W; k++) m->costs.seconds[k].values[at] = f->seconds[k];
+    m->sizes.saved_bytes.values[at] = f->saved_bytes;
+    m->sizes.output_bytes.values[at] = f->output_bytes;
+    if (f->working_bytes > m->working[stage]) m->working[stage] = f->working_bytes;
+    m->exchange[stage] += f->exchange_seconds;
+    backward = f->seconds[MT_COST_BACKWARD];
+  }
+  mt_state_forecast state;
+  mt_forecast_state(&m->forecast, &span, backward, &state);
+  m->fixed[stage] = state.static_bytes;
+  /* A region that several cells of a pipeline hold is reduced over them in the program; replicas of it, and of all
+   * others, before that. */
+  m->weights[stage] = state.gradient_bytes;
+  m->costs.optimizer_seconds[stage] = state.optimizer_seconds + state.exposed_seconds;
+  m->exchange[stage] += state.exposed_seconds;
+  return MOTET_OK;
+}
+
+static motet_status fill_tables(maker *m) {
+  motet_status status = m->working == NULL ? allocate_tables(m) : MOTET_OK;
+  for (int32_t s = 0; s < m->derivation->stage_count && status == MOTET_OK; s++) status = fill_stage(m, s);
+  return status;
+}
+
+/* ---- plans ---- */
+
+static motet_status make_plan(maker *m, double search_seconds, mt_plan *plan) {
+  mt_plan_replica replica = {.derivation = m->derivation, .costs = &m->costs, .sizes = m->sizes};
+  mt_plan_options options = {.order = {.search_seconds = search_seconds},
+                             .simulate = {.timeline = m->result->cell_bytes != NULL, .attribute = true}};
+  return mt_plan_make(m->arena, &replica, 1, &options, m->error, plan);
+}
+
+/* Bytes of a device of each cell: what the program holds, and what a stage needs while it computes. */
+static void weigh(maker *m, const mt_plan *plan, double *bytes) {
+  m->result->memory_bytes = 0.0;
+  for (int32_t r = 0; r < m->derivation->ranks; r++) {
+    int64_t working = 0;
+    for (int32_t s = 0; s < m->derivation->stage_count; s++)
+      if (mt_stage_held(m->derivation, s, r) && m->working[s] > working) working = m->working[s];
+    bytes[r] = (double)plan->verification.memory[r].peak_bytes + (double)working;
+    if (bytes[r] <= m->result->memory_bytes) continue;
+    m->result->memory_bytes = bytes[r];
+    m->result->memory_rank = r;
+  }
+}
+
+/* Layers of a cell's stages keep their input alone, first ones first, until what they no longer hold covers what is
+ * over. False: nothing is left to drop. */
+static bool drop(maker *m, int32_t rank, double over) {
+  mt_saving saving = m->candidate->saving == MT_SEARCH_OFFLOAD ? MT_SAVING_HOST : MT_SAVING_INPUT;
+  bool dropped = false;
+  for (int32_t s = 0; s < m->derivation->stage_count && over > 0; s++) {
+    if (!mt_stage_held(m->derivation, s, rank)) continue;
+    const mt_stage *place = &m->derivation->stages[s];
+    int32_t open = m->candidate->pipeline - place->slab % m->candidate->pipeline;
+    if (open > m->candidate->microbatches) open = m->candidate->microbatches;
+    for (int32_t l = place->layer_begin; l < place->layer_end && over > 0; l++) {
+      if (m->savings[l] != MT_SAVING_ALL || place->first_trainable < 0 || l < place->first_trainable) continue;
+      double gain = (double)(m->means.saved[l] - m->means.kept[l]);
+      m->savings[l] = (uint8_t)saving;
+      dropped = true;
+      over -= fmax(gain, 0) * open;
+    }
+  }
+  return dropped;
+}
+
+/* Plans, weighs, and drops activations where a cell holds too much, until it fits or nothing is left to drop. */
+static motet_status plan_within(maker *m, double search_seconds, bool keep) {
+  enum { ROUNDS = 6 };
+  double cap = m->space->problem->memory_bytes;
+  double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
+  if (bytes == NULL) return no_room(m);
+  m->result->cell_bytes = keep ? bytes : NULL;
+  mt_plan plan;
+  for (int round = 0;; round++) {
+    motet_status status = fill_tables(m);
+    if (status == MOTET_OK) status = make_plan(m, search_seconds, &plan);
+    if (status != MOTET_OK) return status;
+    weigh(m, &plan, bytes);
+    bool dropped = false;
+    if (m->result->memory_bytes > cap && m->candidate->saving != MT_SEARCH_KEEP && round < ROUNDS)
+      for (int32_t r = 0; r < m->derivation->ranks; r++)
+        if (bytes[r] > cap) dropped |= drop(m, r, (bytes[r] - cap) * 1.05);
+    if (!dropped) break;
+    mt_plan_free(&plan);
+  }
+  m->result->seconds = plan.simulation->makespan;
+  for (int32_t s = 0; s < m->derivation->stage_count; s++)
+    m->result->exchange_seconds = fmax(m->result->exchange_seconds, m->exchange[s]);
+  m->result->savings = m->savings;
+  m->result->cell_bytes = bytes;
+  m->result->derivation = m->derivation;
+  if (keep)
+    m->result->plan = plan;
+  else
+    mt_plan_free(&plan);
+  return MOTET_OK;
+}
+
+motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
+                                double search_seconds, bool keep, motet_error *error, mt_search_plan *plan) {
+  memset(plan, 0, sizeof *plan);
+  maker m = {.arena = arena,
+             .space = space,
+             .candidate = candidate,
+             .batch = mt_search_space_batch(space, candidate->microbatch),
+             .error = error,
+             .result = plan};
+  if (!open_maker(&m)) return no_room(&m);
+  motet_status status = choose_replica(&m);
+  if (status == MOTET_OK) status = measure_layers(&m);
+  if (status != MOTET_OK) return status;
+  bool pipelined = candidate->manner == MT_MANNER_CHAIN || space->trunk == 0;
+  double cap = pipelined ? space->problem->memory_bytes : 0.0;
+  /* Activations that may be dropped do not bind the cut; if they do not fit even so, the fastest cut says by how
+   * much.
+   */
+  status = cut_layers(&m, cap, candidate->saving != MT_SEARCH_KEEP);
+  if (status == MOTET_ERROR_ILLEGAL && cap > 0) status = cut_layers(&m, 0.0, false);
+  if (status == MOTET_OK) status = derive(&m);
+  return status == MOTET_OK ? plan_within(&m, search_seconds, keep) : status;
+}
+
+void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {
+  mt_text_append(text, "tensor %d", c->tensor);
+  if (c->ulysses * c->ring > 1) mt_text_append(text, ", context %d", c->ulysses * c->ring);
+  if (c->ulysses > 1 && c->ring > 1) mt_text_append(text, " (Ulysses %d, ring %d)", c->ulysses, c->ring);
+  mt_text_append(text, ", pipeline %d", c->pipeline);
+  if (c->chunks > 1) mt_text_append(text, " (%d chunks a rank)", c->chunks);
+  if (c->dedicated > 0) mt_text_append(text, " + %d for the encoders", c->dedicated);
+  mt_text_append(text, ", data %d", c->data);
+  if (c->pipeline > 1 && c->manner == MT_MANNER_TRANSPOSE) mt_text_append(text, ", encoders transposed");
+  if (c->pipeline > 1 && c->manner == MT_MANNER_INLINE) mt_text_append(text, ", encoders inline");
+  if (c->expert > 1) mt_text_append(text, ", expert %d", c->expert);
+  if (c->zero > 0) mt_text_append(text, ", ZeRO %d", c->zero);
+  mt_text_append(text, ", microbatch %d", c->microbatch);
+}

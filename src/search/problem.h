@@ -1,0 +1,80 @@
+/** @file
+ * What a search is asked: a model, a cluster, a step's data, and which choices are open. See docs/search.md.
+ */
+#ifndef MT_SEARCH_PROBLEM_H
+#define MT_SEARCH_PROBLEM_H
+
+#include "base/arena.h"
+#include "cluster/cluster.h"
+#include "model/architecture.h"
+
+enum { MT_SEARCH_CHOICES = 16 };
+
+/** Values that a degree may take; count 0: whatever makes sense. */
+typedef struct mt_search_range {
+  int32_t count, values[MT_SEARCH_CHOICES];
+} mt_search_range;
+
+/** How the modules before the trunk lie. */
+typedef enum mt_search_manner {
+  MT_MANNER_CHAIN,     /* in one pipeline with the trunk, cut anywhere */
+  MT_MANNER_INLINE,    /* on the trunk's first stage */
+  MT_MANNER_TRANSPOSE, /* on every cell, a microbatch at a time */
+  MT_MANNER_DEDICATE,  /* on cells of their own */
+  MT_MANNERS
+} mt_search_manner;
+
+extern const char *const mt_search_manner_names[MT_MANNERS];
+
+typedef struct mt_search_sample {
+  int64_t tokens; /* of its row, features of its pictures included; generators: of its caption */
+  int32_t picture_begin, picture_count;
+} mt_search_sample;
+
+/** Samples of one step. */
+typedef struct mt_search_data {
+  int32_t count;
+  mt_search_sample *samples;
+  mt_picture *pictures;
+} mt_search_data;
+
+typedef struct mt_search_problem {
+  mt_arena *arena;
+  mt_architecture *architecture;
+  const char *model_path;
+  mt_cluster cluster;
+  double memory_bytes; /* of a device, what a plan may use */
+  mt_search_data data; /* as the file says; drawn ones: of the seed */
+  /* Where the data come from, for drawing them again. */
+  const char *distribution;
+  const char *trace;
+  int64_t tokens; /* of every sample where neither is given */
+  mt_picture picture;
+  int32_t picture_count, global_batch;
+  mt_search_data pool; /* of a trace: all its samples */
+  int64_t seed;
+  mt_search_range tensor, context, pipeline, expert, microbatch, zero, chunks;
+  bool manners[MT_MANNERS];
+  bool savings[2];   /* recompute, offload: what may be used where memory asks for it */
+  double time_limit; /* seconds; 0: none */
+} mt_search_problem;
+
+/** Reads a job (YAML). @p overrides are words `key=value`. Errors name file, line and key. */
+motet_status mt_search_problem_read(const char *path, int override_count, char *const *overrides,
+                                    motet_error *error, mt_search_problem **problem);
+motet_status mt_search_problem_parse(const char *yaml, size_t bytes, const char *name, int override_count,
+                                     char *const *overrides, motet_error *error, mt_search_problem **problem);
+void mt_search_problem_destroy(mt_search_problem *problem);
+
+/** A step's samples drawn with another seed: of a distribution, or again from the trace; others stay the same. */
+motet_status mt_search_data_draw(const mt_search_problem *problem, int64_t seed, mt_arena *arena,
+                                 motet_error *error, mt_search_data *data);
+
+/** Reads samples, JSON lines `{"tokens": 1024, "images": [[448, 448]], "video": [16, 448, 448]}`. */
+motet_status mt_search_trace_parse(mt_arena *arena, const char *text, size_t bytes, const char *file,
+                                   motet_error *error, mt_search_data *data);
+
+/** The module that reads the text, or the last: the one the others feed, or hang on. */
+int32_t mt_search_trunk(const mt_model *model);
+
+#endif

@@ -1,0 +1,218 @@
+/* Searches: against judging every candidate, their bounds, the threads' number, and jobs that cannot be read. */
+#include "search/search.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char SMALL[] = "config: " MOTET_TEST_DATA "/models/InternVL2-2B\n"
+                            "trainable: [projector, llm]\n"
+                            "cluster: {preset: a100-40gb, devices: 8}\n"
+                            "train: {global_batch: 16}\n"
+                            "search: {tensor: [1, 2], context: [1], pipeline: [1, 2, 4], microbatch: [1, 2]}\n";
+static const char UNIFORM[] = "workload: {tokens: 2304, images: 1x448x1344}\n";
+static const char VARIED[] = "workload: {distribution: wikipedia, images: 1x448x448, seed: 3}\n";
+
+static mt_search_problem *problem_of(const char *workload, char *const *overrides, int count) {
+  char text[2048];
+  motet_error error;
+  mt_search_problem *problem;
+  snprintf(text, sizeof text, "%s%s", SMALL, workload);
+  if (mt_search_problem_parse(text, strlen(text), "job.yaml", count, overrides, &error, &problem) != MOTET_OK)
+    fail_msg("%s", error.text);
+  return problem;
+}
+
+static mt_search_result search(mt_arena *arena, const mt_search_problem *problem, int32_t threads, bool exhaustive,
+                               mt_search_space *space) {
+  motet_error error;
+  mt_search_result result;
+  mt_search_options options = {.threads = threads, .exhaustive = exhaustive};
+  if (mt_search_run_problem(arena, problem, &options, space, &error, &result) != MOTET_OK)
+    fail_msg("%s", error.text);
+  return result;
+}
+
+/* The best of all candidates, each judged; on the way, no bound is above what its candidate takes. */
+static void check_against_all(const char *workload) {
+  mt_search_problem *problem = problem_of(workload, NULL, 0);
+  mt_arena *arena = mt_arena_create(), *scratch = mt_arena_create();
+  mt_search_space space;
+  mt_search_result result = search(arena, problem, 1, true, &space);
+  assert_true(result.found);
+  double best = INFINITY;
+  motet_error error;
+  for (int32_t i = 0; i < space.count; i++) {
+    mt_search_plan plan;
+    mt_arena_reset(scratch);
+    motet_status status =
+        mt_search_evaluate(scratch, &space, &space.candidates[i], MT_ORDER_QUICK, false, &error, &plan);
+    if (status == MOTET_ERROR_ILLEGAL) continue;
+    if (status != MOTET_OK) fail_msg("candidate %d: %s", i, error.text);
+    if (plan.seconds < space.candidates[i].bound * (1 - 1e-9))
+      fail_msg("candidate %d takes %g, its bound is %g", i, plan.seconds, space.candidates[i].bound);
+    if (plan.memory_bytes <= problem->memory_bytes) best = fmin(best, plan.seconds);
+  }
+  assert_true(space.count > 60);
+  assert_true(result.evaluated < space.count);
+  mt_search_plan again;
+  assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, MT_ORDER_QUICK, false, &error, &again),
+                   MOTET_OK);
+  if (again.seconds != best) fail_msg("found %g, the best of all is %g", again.seconds, best);
+  assert_true(result.bound <= best * (1 + 1e-12));
+  assert_true(result.plan.memory_bytes <= problem->memory_bytes);
+  mt_plan_free(&result.plan.plan);
+  mt_arena_destroy(scratch);
+  mt_arena_destroy(arena);
+  mt_search_problem_destroy(problem);
+}
+
+static void test_all_candidates(void **state) {
+  (void)state;
+  check_against_all(UNIFORM);
+  check_against_all(VARIED);
+}
+
+static void test_threads_do_not_matter(void **state) {
+  (void)state;
+  mt_search_problem *problem = problem_of(VARIED, NULL, 0);
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  mt_search_result one = search(arena, problem, 1, false, &space);
+  uint64_t digest = motet_program_digest(one.plan.plan.program);
+  mt_search_result three = search(arena, problem, 3, false, &space);
+  assert_true(digest == motet_program_digest(three.plan.plan.program));
+  assert_true(one.evaluated == three.evaluated && one.plan.seconds == three.plan.seconds);
+  assert_true(one.runner_up_seconds == three.runner_up_seconds);
+  mt_plan_free(&one.plan.plan);
+  mt_plan_free(&three.plan.plan);
+  mt_arena_destroy(arena);
+  mt_search_problem_destroy(problem);
+}
+
+/* With half of the memory the plan drops activations; with next to none nothing fits, and the search says how much
+ * would do: with that, it finds a plan. */
+static void test_memory(void **state) {
+  (void)state;
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  char *tight[] = {"memory=9GB"}, *none[] = {"memory=1GB"};
+  mt_search_problem *problem = problem_of(UNIFORM, tight, 1);
+  mt_search_result result = search(arena, problem, 1, false, &space);
+  assert_true(result.found);
+  assert_true(result.plan.memory_bytes <= 9e9);
+  mt_plan_free(&result.plan.plan);
+  mt_search_problem_destroy(problem);
+  problem = problem_of(UNIFORM, none, 1);
+  result = search(arena, problem, 1, false, &space);
+  assert_false(result.found);
+  assert_true(result.least_bytes > 1e9 && !isinf(result.least_bytes));
+  mt_search_problem_destroy(problem);
+  mt_arena_destroy(arena);
+}
+
+static bool stop_at_once(void *context) {
+  (void)context;
+  return true;
+}
+
+static void test_stop(void **state) {
+  (void)state;
+  mt_search_problem *problem = problem_of(UNIFORM, NULL, 0);
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  mt_search_result result;
+  motet_error error;
+  mt_search_options options = {.stop = stop_at_once};
+  assert_int_equal(mt_search_run_problem(arena, problem, &options, &space, &error, &result), MOTET_OK);
+  assert_string_equal(result.end, "interrupted");
+  assert_false(result.found);
+  mt_arena_destroy(arena);
+  mt_search_problem_destroy(problem);
+}
+
+static void test_bad_jobs(void **state) {
+  (void)state;
+  const char *model = "config: " MOTET_TEST_DATA "/models/InternVL2-2B\n";
+  static const struct {
+    const char *rest;
+    int line;
+    const char *key, *words;
+  } rows[] = {
+      {"cluster: h100\n", 0, "devices", "lacks devices"},
+      {"cluster: h101\ndevices: 8\ntrain: {global_batch: 8}\n", 2, "cluster", "presets are"},
+      {"cluster: h100\ndevices: 8\n", 0, "train.global_batch", "lacks train.global_batch"},
+      {"cluster: h100\ndevices: 0\n", 3, "devices", "from 1"},
+      {"cluster: h100\ndevices: 8\nmemory: 80\n", 4, "memory", "memory"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nsearch: {tensors: [1]}\n", 5, "search.tensors",
+       "no key"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nsearch: {placement: [pipe]}\n", 5, "search.placement",
+       "known are chain"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\ntrainable: [vison]\n", 5, "trainable", "no module"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nworkload: {images: 2x448}\n", 5, "workload.images",
+       "NUMBERxHEIGHTxWIDTH"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nworkload: {distribution: nothing}\n", 5,
+       "workload.distribution", "nothing"},
+      {"cluster: [1, 2\n", 3, "", "not YAML"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[1024];
+    motet_error error;
+    mt_search_problem *problem;
+    snprintf(text, sizeof text, "%s%s", model, rows[i].rest);
+    motet_error_clear(&error);
+    motet_status status = mt_search_problem_parse(text, strlen(text), "job.yaml", 0, NULL, &error, &problem);
+    if (status == MOTET_OK) fail_msg("row %zu is read", i);
+    if (strcmp(error.key, rows[i].key) != 0 || strstr(error.text, rows[i].words) == NULL ||
+        (rows[i].line > 0 && error.line != rows[i].line) || strcmp(error.file, "job.yaml") != 0)
+      fail_msg("row %zu: %s:%d [%s] %s", i, error.file, error.line, error.key, error.text);
+  }
+}
+
+static void test_traces(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int line, count; /* count 0: refused */
+    const char *words;
+  } rows[] = {
+      {"{\"tokens\": 10}\n\n{\"tokens\": 20, \"images\": [[448, 448], [10, 20]]}\n", 0, 2, ""},
+      {"{\"tokens\": 10, \"video\": [16, 448, 448]}", 0, 1, ""},
+      {"{\"tokens\": 10}\n{\"tokens\": 0}\n", 2, 0, "from 1"},
+      {"{\"tokens\": 10, \"images\": [[448]]}", 1, 0, "[height, width]"},
+      {"{\"tokens\": 10, \"video\": [448]}", 1, 0, "[frames, height, width]"},
+      {"tokens: 10", 1, 0, "no JSON object"},
+      {"\n", 0, 0, "no sample"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    mt_arena *arena = mt_arena_create();
+    motet_error error;
+    motet_error_clear(&error);
+    mt_search_data data;
+    motet_status status =
+        mt_search_trace_parse(arena, rows[i].text, strlen(rows[i].text), "trace.jsonl", &error, &data);
+    if (rows[i].count > 0) {
+      assert_int_equal(status, MOTET_OK);
+      assert_int_equal(data.count, rows[i].count);
+    } else {
+      assert_int_not_equal(status, MOTET_OK);
+      if (strstr(error.text, rows[i].words) == NULL || error.line != rows[i].line)
+        fail_msg("row %zu: line %d: %s", i, error.line, error.text);
+    }
+    mt_arena_destroy(arena);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
+      cmocka_unit_test(test_memory),         cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_bad_jobs),       cmocka_unit_test(test_traces),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
