@@ -12,13 +12,14 @@
 
 enum { GUARD = 64, MARK = 0xAB };
 
-static mt_network *make(const mt_internvl *config, const bool *trainable) {
+static mt_network *make(const mt_internvl *config, const bool *trainable, mt_element element) {
   motet_error error;
   bool all[NN_CASE_LAYERS];
   mt_network *network;
   for (int i = 0; i < NN_CASE_LAYERS; i++) all[i] = true;
   if (mt_network_create(config, all, trainable, &error, &network) != MOTET_OK) fail_msg("%s", error.text);
   nn_case_weights(network);
+  if (mt_network_use(network, element, 2, &error) != MOTET_OK) fail_msg("%s", error.text);
   return network;
 }
 
@@ -34,8 +35,8 @@ static void run(mt_network *network, const mt_internvl *config, const bool *trai
   if (status == MOTET_OK && !halves)
     status = mt_network_backward(network, 0, NN_CASE_LAYERS, first_trainable, batch, saved, NULL, NULL, &error);
   if (status == MOTET_OK && halves) {
-    size_t bytes = (size_t)mt_network_deferred_bytes(config, MT_ELEMENT_FLOAT32, trainable, 0, NN_CASE_LAYERS,
-                                                     first_trainable, batch);
+    size_t bytes = (size_t)mt_network_deferred_bytes(config, mt_network_element(network), trainable, 0,
+                                                     NN_CASE_LAYERS, first_trainable, batch);
     unsigned char *memory = aligned_alloc(64, (bytes + GUARD + 63) / 64 * 64);
     memset(memory, MARK, bytes + GUARD);
     status = mt_network_backward_inputs(network, 0, NN_CASE_LAYERS, first_trainable, batch, saved, NULL, NULL,
@@ -51,11 +52,11 @@ static void run(mt_network *network, const mt_internvl *config, const bool *trai
   mt_arena_destroy(arena);
 }
 
-static void compare(bool other_form, const bool *trainable, int first_trainable) {
+static void compare_as(const mt_internvl *model, mt_element element, const bool *trainable, int first_trainable) {
   static nn_case_batch data;
-  const mt_internvl config = nn_case_config(other_form);
+  const mt_internvl config = *model;
   const mt_batch batch = nn_case_fill(&data);
-  mt_network *whole = make(&config, trainable), *halves = make(&config, trainable);
+  mt_network *whole = make(&config, trainable, element), *halves = make(&config, trainable, element);
   run(whole, &config, trainable, first_trainable, &batch, false);
   run(halves, &config, trainable, first_trainable, &batch, true);
   for (int32_t i = 0; i < mt_network_parameter_count(whole); i++) {
@@ -66,6 +67,14 @@ static void compare(bool other_form, const bool *trainable, int first_trainable)
       fail_msg("the gradient of %s has other bits", one->name);
   }
   mt_network_destroy(whole), mt_network_destroy(halves);
+}
+
+static void compare(bool other_form, const bool *trainable, int first_trainable) {
+  mt_internvl config = nn_case_config(other_form);
+  compare_as(&config, MT_ELEMENT_FLOAT32, trainable, first_trainable);
+  compare_as(&config, MT_ELEMENT_BFLOAT16, trainable, first_trainable);
+  config.decoder.qk_norm = true; /* Qwen3 */
+  compare_as(&config, MT_ELEMENT_FLOAT32, trainable, first_trainable);
 }
 
 static void test_everything_trains(void **state) {
