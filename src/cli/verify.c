@@ -32,15 +32,35 @@ static json_t *cycle_value(const motet_verification *verification) {
   return cycle;
 }
 
-/* "rank 0: SEND 4 -> rank 1: ..." */
+/* "SEND of the gradient from stage 3 to stage 2, microbatch 0, to rank 0"; what does not travel along an edge: "FWD
+ * of stage 1, microbatch 0". */
+static void describe_instruction(const motet_program *program, const motet_instruction *instruction,
+                                 mt_text *text) {
+  const motet_buffer *buffer = instruction->buffer >= 0 ? &program->buffers[instruction->buffer] : NULL;
+  bool moves = buffer != NULL && buffer->edge >= 0 && instruction->kind >= MOTET_SEND &&
+               instruction->kind <= MOTET_WAIT &&
+               (buffer->kind == MOTET_BUFFER_ACTIVATION || buffer->kind == MOTET_BUFFER_GRADIENT);
+  mt_text_append(text, "%s", motet_instruction_name(instruction->kind));
+  if (moves) {
+    const motet_program_edge *edge = &program->edges[buffer->edge];
+    bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
+    mt_text_append(text, " of the %s from stage %d to stage %d", gradient ? "gradient" : "activation",
+                   gradient ? edge->to : edge->from, gradient ? edge->from : edge->to);
+  } else if (instruction->stage >= 0) {
+    mt_text_append(text, " of stage %d", instruction->stage);
+  }
+  if (instruction->microbatch >= 0) mt_text_append(text, ", microbatch %d", instruction->microbatch);
+  bool receives = instruction->kind == MOTET_RECV || (instruction->flags & MOTET_FLAG_RECV) != 0;
+  if (moves) mt_text_append(text, ", %s rank %d", receives ? "from" : "to", instruction->peer);
+}
+
 static void describe_cycle(const motet_program *program, const motet_verification *verification, mt_text *text) {
   for (int32_t i = 0; i < verification->cycle_count; i++) {
     int64_t rank = verification->cycle[2 * i], index = verification->cycle[2 * i + 1];
     const motet_instruction *instruction = &program->instructions[program->rank_begin[rank] + index];
-    mt_text_append(text, "%s  rank %lld, instruction %lld: %s", i > 0 ? " waits for\n" : "", (long long)rank,
-                   (long long)index, motet_instruction_name(instruction->kind));
-    if (instruction->stage >= 0) mt_text_append(text, " of stage %d", instruction->stage);
-    if (instruction->microbatch >= 0) mt_text_append(text, ", microbatch %d", instruction->microbatch);
+    mt_text_append(text, "%s  rank %lld, instruction %lld: ", i > 0 ? " waits for\n" : "", (long long)rank,
+                   (long long)index);
+    describe_instruction(program, instruction, text);
   }
   if (verification->cycle_count > 0) mt_text_append(text, " waits for the first\n");
 }

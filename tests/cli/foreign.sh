@@ -50,7 +50,8 @@ ORDER
 expect 1 verify "$out.csv" --json
 [ "$(field rule <"$out")" = progress ] || fail "rule: $(cat "$out")"
 expect 1 verify "$out.csv"
-for part in 'rank 0, .*SEND of stage 0, microbatch 2' 'rank 1, .*SEND of stage 2, microbatch 0'; do
+for part in 'rank 0, .*SEND of the activation from stage 0 to stage 1, microbatch 2, to rank 1' \
+  'rank 1, .*SEND of the gradient from stage 3 to stage 2, microbatch 0, to rank 0'; do
   grep -q "$part" "$out.err" || fail "the cycle does not name $part: $(cat "$out.err")"
 done
 expect 0 verify "$out.csv" --posted

@@ -96,9 +96,18 @@ class Program {
       const difference = partner.signed();
       this.partner[i] = difference === 0 ? -1 : i + difference;
     }
+    this.shares = this.countShares();
     this.flops = side.flops ? new Flops(side.flops, this) : null;
     this.timelines = side.timelines.map(timeline => new Timeline(timeline, this));
   }
+  /* How many ranks compute parts of one microbatch in a stage together. */
+  countShares() {
+    const shares = new Uint16Array(this.stages.length * this.microbatches);
+    for (let i = 0; i < this.count; i++)
+      if (this.kind(i) === KIND.FWD && !(this.code[i] & CODE_NEXT)) shares[this.stage[i] * this.microbatches + this.microbatch[i]]++;
+    return shares;
+  }
+  sharesOf(i) { return this.kind(i) <= KIND.RECOMPUTE ? this.shares[this.stage[i] * this.microbatches + this.microbatch[i]] : 1; }
   kind(i) { return this.code[i] & CODE_KIND; }
   kindName(i) { return this.page.kinds[this.code[i] & CODE_KIND]; }
   isCompute(i) {
@@ -152,9 +161,6 @@ class Flops {
       for (let i = 0; i < cells; i++) values[i] = reader.unsigned();
     }
     this.total = this.sum(() => true).total;
-    this.shares = new Uint16Array(cells); // ranks that compute parts of one microbatch in a stage together
-    for (let i = 0; i < program.count; i++)
-      if (program.kind(i) === KIND.FWD && !(program.code[i] & CODE_NEXT)) this.shares[program.stage[i] * program.microbatches + program.microbatch[i]]++;
   }
   /* Of the pieces that fit. */
   sum(fits) {
@@ -166,7 +172,7 @@ class Flops {
   of(i) {
     const { program } = this, kind = program.kind(i), cell = program.stage[i] * program.microbatches + program.microbatch[i];
     if (kind > KIND.RECOMPUTE) return 0;
-    const unit = this.unit / Math.max(1, this.shares[cell]);
+    const unit = this.unit / Math.max(1, program.shares[cell]);
     if (kind === KIND.FWD || kind === KIND.RECOMPUTE) return this.forward[cell] * unit;
     return ((kind === KIND.BWD_W ? 0 : this.input[cell]) + (kind === KIND.BWD_X ? 0 : this.weight[cell])) * unit;
   }

@@ -111,6 +111,7 @@ function describe(timeline, i) {
     timeWords(timeline.seconds(i)) + ", from " + timeWords(timeline.startSeconds(i), timeline.makespan, 6) + " to " +
       timeWords(timeline.finishSeconds(i), timeline.makespan, 6)];
   if (!program.isCompute(i) && timeline.finish[i] > timeline.start[i]) lines.push("idle, " + idleWords(timeline, i));
+  if (program.sharesOf(i) > 1) lines.push("one of " + program.sharesOf(i) + " ranks that share this microbatch");
   const flops = program.flops && program.isCompute(i) ? program.flops.of(i) : 0, seconds = timeline.seconds(i);
   if (flops > 0) lines.push(flopsWords(flops) + (seconds > 0 ? ", " + flopsWords(flops / seconds) + "/s" +
     (program.flops.peak > 0 ? ": " + percentWords(flops / seconds / program.flops.peak) + " of the rank's peak" : "") : ""));
