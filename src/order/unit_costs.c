@@ -2,6 +2,7 @@
 
 #include "algebra/skeleton.h"
 #include "base/array.h"
+#include "program/columns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -352,6 +353,31 @@ static double module_factor(const motet_program *program, int32_t layer) {
   return 1.0;
 }
 
+/* Over shares: a sharded stage's time goes with the tokens, a replicated one's stands at the first share. */
+static motet_status divide_among_shares(mt_arena *arena, const motet_program *program, motet_error *error,
+                                        mt_cost_table *table) {
+  mt_cost_table whole = *table;
+  int32_t columns = mt_column_count(program);
+  for (int kind = 0; kind < MT_COST_KINDS && program->share_count > 0; kind++) {
+    if (whole.seconds[kind].values == NULL) continue;
+    double *values = MT_ARENA_NEW(arena, double, (int64_t)program->stage_count *columns);
+    if (values == NULL) return mt_error_memory(error, (unsigned)columns * sizeof(double), "costs of shares");
+    table->seconds[kind] = (mt_cost_values){values, columns, 1};
+    for (int32_t s = 0; s < program->stage_count; s++)
+      for (int32_t r = 1; r < program->range_count; r++) {
+        const motet_range *range = &program->ranges[r];
+        double seconds = mt_cost_seconds(&whole, (mt_cost_kind)kind, s, range->microbatch);
+        double tokens = program->microbatches[range->microbatch].tokens;
+        bool replicated = program->regions[program->stages[s].region].replicated;
+        for (int32_t c = range->first_share; c < range->first_share + range->degree; c++)
+          values[(int64_t)s * columns + c] =
+              replicated ? (range->begin == 0 && c == range->first_share ? seconds : 0)
+                         : seconds * (tokens > 0 ? program->shares[c].tokens / tokens : 1.0);
+      }
+  }
+  return MOTET_OK;
+}
+
 motet_status mt_unit_costs_of_program(mt_arena *arena, const motet_program *program, const mt_unit *units,
                                       int32_t unit_count, motet_error *error, mt_cost_table *table) {
   int32_t *unit_of_layer = MT_ARENA_NEW(arena, int32_t, program->layer_count);
@@ -387,6 +413,7 @@ motet_status mt_unit_costs_of_program(mt_arena *arena, const motet_program *prog
                              .microbatches = program->microbatch_count};
   status = good ? mt_unit_table(arena, &request, error, table)
                 : mt_error_memory(error, shares.count * sizeof *shares.data, "unit costs");
+  if (status == MOTET_OK) status = divide_among_shares(arena, program, error, table);
   free(shares.data);
   return status;
 }

@@ -124,8 +124,10 @@ static motet_status check_placement(const motet_program *program, motet_error *e
     const motet_range *range = &program->ranges[r];
     CHECK(range->begin, 0, INT32_MAX - 1, "ranges[%d][0]", r);
     CHECK(range->end, range->begin + 1, INT32_MAX, "ranges[%d][1]", r);
-    CHECK(range->microbatch, r > 1 ? program->ranges[r - 1].microbatch : 0, program->microbatch_count - 1,
-          "ranges[%d][2]", r);
+    /* Either no microbatch is cut or all are, in their order. */
+    int32_t before = r > 1 ? program->ranges[r - 1].microbatch : -1, next = before + 1;
+    if (next >= program->microbatch_count) next = program->microbatch_count - 1;
+    CHECK(range->microbatch, before < 0 ? 0 : before, next, "ranges[%d][2]", r);
     CHECK(range->degree, 1, program->share_count - share, "number of shares of ranges[%d]", r);
     CHECK(range->first_share, share, share, "first share of ranges[%d]", r);
     for (int32_t i = 0; i < range->degree; i++, share++) {
@@ -134,6 +136,9 @@ static motet_status check_placement(const motet_program *program, motet_error *e
     }
   }
   CHECK(program->share_count, share, share, "number of shares");
+  if (program->range_count > 1)
+    CHECK(program->ranges[program->range_count - 1].microbatch, program->microbatch_count - 1,
+          program->microbatch_count - 1, "ranges[%d][2]", program->range_count - 1);
   for (int32_t t = 0; t < program->tie_count; t++) {
     CHECK(program->ties[t].first_stage, 0, program->stage_count - 1, "ties[%d][0]", t);
     CHECK(program->ties[t].second_stage, 0, program->stage_count - 1, "ties[%d][1]", t);

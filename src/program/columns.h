@@ -46,12 +46,13 @@ static inline bool mt_is_shared(const motet_program *program, const motet_instru
          program->groups[instruction->peer].count > 1;
 }
 
-/** The column of compute, LOAD, OFFLOAD or FETCH on @p rank; -1 where it is no member of the group. */
+/** The column of compute, LOAD, OFFLOAD or FETCH on @p rank; -1 where it is no member that has a share. */
 static inline int32_t mt_column_of(const motet_program *program, int32_t rank,
                                    const motet_instruction *instruction) {
   if (instruction->range == 0) return mt_column_first(program, instruction->microbatch);
   int32_t place = mt_group_place(program, instruction->peer, rank);
-  return place < 0 ? -1 : program->ranges[instruction->range].first_share + place;
+  const motet_range *range = &program->ranges[instruction->range];
+  return place < 0 || place >= range->degree ? -1 : range->first_share + place;
 }
 
 #endif
