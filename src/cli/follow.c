@@ -73,6 +73,7 @@ static motet_status write_page(followed *of, bool last, motet_error *error) {
   of->live.page++;
   of->request.live = last ? NULL : &of->live;
   motet_status status = mt_report_page_write(&of->request, error);
+  if (status != MOTET_OK) of->live.page--; /* the one before still stands */
   double after = now();
   of->timeline_step = mt_run_newest(of->request.path);
   of->rewinds = of->history.rewinds;
@@ -143,7 +144,7 @@ static motet_status follow(followed *of, mt_waiter *waiter, motet_error *error) 
   if (status == MOTET_OK) status = write_news(of, error);
   /* Pages that are open find the last one before the news go; another Ctrl-C does without. */
   if (status == MOTET_OK) (void)mt_waiter_wait(waiter, 2 * of->interval + LAST_SECONDS, NULL);
-  unlink(of->news_path);
+  if (of->news_path != NULL) unlink(of->news_path);
   return status;
 }
 

@@ -149,10 +149,16 @@ class Follow(unittest.TestCase):
         self.assertEqual(after, before)  # ... and as it was, in another step
         self.assertIn("step 4", self.text("h1"))
         self.assertIn("step 1: 5", self.text("#training figure output"))
+        # A timeline that does not read leaves the page as it is, and the next one comes all the same.
+        self.web.execute_script("window.mark = 5")
+        (run.folder / "timeline" / "step-5.times.json").write_text("{")
+        run.step(5, 3.0)
+        self.until(lambda: self.see("page.sides[0].history.step.length") == 5)
+        time.sleep(5 * INTERVAL)
+        self.assertEqual(self.web.execute_script("return window.mark"), 5)
         # Held: the timeline stays, the plots grow; let go, the newer one comes.
         self.web.execute_script("window.mark = 3; document.getElementById('hold').click()")
-        run.step(5, 3.0)
-        run.timeline(5, 1.0)
+        run.timeline(6, 1.0)
         run.step(6, 2.5)
         self.until(lambda: self.see("page.sides[0].history.loss.join(' ')") == "5 4 3.5 3.25 3 2.5")
         self.until(lambda: "a newer timeline is there" in self.text("#live-words"))
