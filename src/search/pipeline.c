@@ -121,3 +121,24 @@ double mt_search_pipeline_run(mt_search_pipeline *p, double lag) {
   }
   return makespan;
 }
+
+double mt_search_pipeline_run_order(mt_search_pipeline *p, const double *forward, const double *backward,
+                                    const int32_t *order, double lag) {
+  double makespan = 0.0, hop = p->ranks > 1 ? lag : 0.0;
+  for (int32_t r = 0; r < p->ranks; r++) p->free[r] = 0.0;
+  for (int64_t i = 0; i < p->event_count; i++) {
+    const event *e = &p->events[i];
+    int64_t row = (int64_t)e->stage * p->microbatches;
+    int64_t cell = row + order[e->cell - row];
+    double start = p->free[e->rank];
+    if (!e->backward) {
+      if (e->stage > 0) start = fmax(start, p->forward_end[e->cell - p->microbatches] + hop);
+      p->free[e->rank] = p->forward_end[e->cell] = start + forward[cell];
+    } else {
+      if (e->stage < p->stages - 1) start = fmax(start, p->backward_end[e->cell + p->microbatches] + hop);
+      p->free[e->rank] = p->backward_end[e->cell] = start + backward[cell];
+    }
+    if (p->free[e->rank] > makespan) makespan = p->free[e->rank];
+  }
+  return makespan;
+}

@@ -29,4 +29,9 @@ int32_t mt_search_pipeline_held(const mt_search_pipeline *pipeline, int32_t stag
 /** The makespan. */
 double mt_search_pipeline_run(mt_search_pipeline *pipeline, double lag);
 
+/** The makespan of unlike microbatches: @p forward and @p backward are (stages, microbatches), order[k] goes k-th.
+ * All stages have a backward. */
+double mt_search_pipeline_run_order(mt_search_pipeline *pipeline, const double *forward, const double *backward,
+                                    const int32_t *order, double lag);
+
 #endif
