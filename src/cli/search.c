@@ -210,7 +210,7 @@ static void print_result(const mt_search_space *space, const mt_search_result *r
 
 static int refuse(const mt_search_space *space, const mt_search_result *result, bool json) {
   motet_error error;
-  char needed[32], cap[32], over[32];
+  char needed[32], cap[32], over[32], fitting[32];
   mt_text lightest = {0};
   if (result->lightest_known) mt_search_candidate_text(&result->lightest, &lightest);
   double bytes = result->least_bytes;
@@ -227,7 +227,7 @@ static int refuse(const mt_search_space *space, const mt_search_result *result, 
         (long long)(result->candidates + result->excluded), gigabytes(bytes, needed),
         gigabytes(bytes - space->problem->memory_bytes, over), gigabytes(space->problem->memory_bytes, cap),
         lightest.data != NULL ? ": " : "", lightest.data != NULL ? lightest.data : "",
-        gigabytes(ceil(bytes / 1e8) * 1e8, needed));
+        gigabytes(ceil(1.02 * bytes / 1e8) * 1e8, fitting));
   mt_error_rule(&error, "memory", -1, -1, -1);
   mt_text_free(&lightest);
   return mt_cli_fail(&error, json);

@@ -43,7 +43,8 @@ typedef struct mt_search_space {
   int32_t *first_trainable; /* [modules] layer at which a module's backward stops; its end: none */
   int32_t count;
   mt_search_candidate *candidates; /* by estimate, then as listed */
-  double least_bytes;              /* what the lightest of the candidates that memory excludes at once needs */
+  double least_bytes;           /* weights and states of the lightest candidate that they exclude; infinite: none */
+  mt_search_candidate lightest; /* that candidate */
   int64_t excluded;
 } mt_search_space;
 

@@ -216,6 +216,20 @@ static motet_status plan_best(run *r, mt_arena *arena) {
   return status;
 }
 
+/* What the candidate would need that weights and states alone exclude; another one may need less. */
+static motet_status weigh_lightest(run *r, mt_arena *arena) {
+  mt_search_plan plan;
+  const mt_search_candidate *lightest = &r->space->lightest;
+  if (isinf(r->space->least_bytes)) return MOTET_OK;
+  motet_status status = mt_search_evaluate(arena, r->space, lightest, MT_ORDER_QUICK, false, r->error, &plan);
+  if (status == MOTET_ERROR_ILLEGAL) return MOTET_OK;
+  if (status != MOTET_OK || plan.memory_bytes >= r->result->least_bytes) return status;
+  r->result->least_bytes = plan.memory_bytes;
+  r->result->lightest = *lightest;
+  r->result->lightest_known = true;
+  return MOTET_OK;
+}
+
 motet_status mt_search_run_problem(mt_arena *arena, const mt_search_problem *problem,
                                    const mt_search_options *options, mt_search_space *space, motet_error *error,
                                    mt_search_result *result) {
@@ -229,13 +243,14 @@ motet_status mt_search_run_problem(mt_arena *arena, const mt_search_problem *pro
            .best_seconds = INFINITY};
   motet_status status = mt_search_space_make(arena, problem, &problem->data, error, space);
   if (status != MOTET_OK) return status;
-  result->least_bytes = space->least_bytes;
+  result->least_bytes = INFINITY;
   result->candidates = space->count;
   result->excluded = space->excluded;
   long cores = sysconf(_SC_NPROCESSORS_ONLN);
   int32_t threads = options->threads > 0 ? options->threads : cores > 0 ? (int32_t)cores : 1;
   status = judge_candidates(&r, threads < THREADS_MAX ? threads : THREADS_MAX);
   if (status == MOTET_OK && result->found) status = plan_best(&r, arena);
+  if (status == MOTET_OK && !result->found) status = weigh_lightest(&r, arena);
   if (status == MOTET_OK && result->found) status = try_seeds(&r);
   result->seconds = clock_seconds() - r.begin;
   return status;

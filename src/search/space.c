@@ -230,7 +230,12 @@ static motet_status put(lister *l) {
   double bytes = least_bytes(l);
   if (bytes > l->problem->memory_bytes) {
     space->excluded++;
-    if (bytes < space->least_bytes) space->least_bytes = bytes;
+    if (!(bytes < space->least_bytes)) return MOTET_OK;
+    space->least_bytes = bytes;
+    space->lightest = l->now;
+    space->lightest.saving = l->problem->savings[0]   ? MT_SEARCH_RECOMPUTE
+                             : l->problem->savings[1] ? MT_SEARCH_OFFLOAD
+                                                      : MT_SEARCH_KEEP;
     return MOTET_OK;
   }
   l->now.bound = bound_of(l);

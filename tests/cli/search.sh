@@ -1,0 +1,64 @@
+#!/bin/sh
+# motet plan JOB --search: its answer, its files, and its exit codes.
+set -eu
+. "$(dirname "$0")/lib.sh"
+cd "$(dirname "$0")/../.."
+job=$out.yaml
+cat >"$job" <<'JOB'
+model: tests/data/models/InternVL2-2B
+trainable: [projector, llm]
+cluster: {preset: a100-40gb, devices: 8}
+workload: {tokens: 2304, images: 2x448x448}
+train: {global_batch: 16}
+search: {tensor: [1, 2], context: [1], pipeline: [1, 2], microbatch: [1]}
+JOB
+
+motet plan "$job" --search --json -o "$out.json" >"$out" 2>/dev/null || fail "the search fails"
+python3 - "$out" <<'CHECK' || fail "the document"
+import json, sys
+d = json.load(open(sys.argv[1]))
+s = d["search"]
+assert d["accepted"] is True and d["verified"] is True
+assert abs(d["step_seconds"] - d["makespan"]) < 1e-12
+assert s["end"] == "complete" and s["bound"] <= d["step_seconds"] * (1 + 1e-12)
+assert s["plan"]["data"] * s["plan"]["tensor"] * s["plan"]["pipeline"] <= 8
+assert all(0 < cell["peak_bytes"] <= 40e9 for cell in d["memory"])
+assert s["runner_up"]["step_seconds"] >= d["step_seconds"] - 1e-12
+CHECK
+motet verify "$out.json" >/dev/null || fail "the program that -o wrote is not accepted"
+
+code=0
+motet plan "$job" --search --json memory=2GB >"$out" 2>/dev/null || code=$?
+[ "$code" = 1 ] || fail "nothing fits, and the exit code is $code"
+grep -q '"accepted": false' "$out" || fail "no refusal: $(cat "$out")"
+grep -q 'nothing fits' "$out" || fail "no reason: $(cat "$out")"
+needed=$(sed -n 's/.*accepted: memory of \([0-9.]*\) GB.*/\1/p' "$out")
+motet plan "$job" --search --summary "memory=${needed}GB" >/dev/null 2>&1 || fail "what would fit, $needed GB, does not"
+
+code=0
+motet plan "$job" --search cluster.devices=none 2>"$out" >/dev/null || code=$?
+[ "$code" = 2 ] || fail "a bad value exits with $code"
+grep -q 'cluster.devices' "$out" || fail "the key is not named: $(cat "$out")"
+code=0
+motet plan --search 2>/dev/null >/dev/null || code=$?
+[ "$code" = 2 ] || fail "a search without a job exits with $code"
+
+# Ctrl-C: the best so far, exit code 130.
+code=0
+cat >"$job" <<'JOB'
+model: tests/data/models/Qwen2-VL-72B-Instruct
+cluster: h100
+devices: 512
+workload: {distribution: wikipedia, images: 2x896x896}
+train: {global_batch: 512}
+JOB
+"$MOTET" plan "$job" --search --summary >"$out" 2>"$out.err" &
+search=$!
+for _ in $(seq 1 300); do
+  grep -q 'best' "$out.err" && break
+  sleep 0.1
+done
+kill -INT "$search"
+wait "$search" || code=$?
+[ "$code" = 130 ] || fail "an interrupted search exits with $code: $(tail -n 2 "$out.err")"
+grep -q 'interrupted' "$out" || fail "an interrupted search prints no plan"
