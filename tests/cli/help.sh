@@ -47,7 +47,7 @@ if command -v bash >/dev/null 2>&1; then
   offers 'help' motet he
   offers 'auto program pytorch-csv' motet verify --format ''
   offers 'loop' motet simulate x.csv --placement l
-  offers '--schedule --split --summary' motet plan --s
+  offers '--schedule --search --split --summary' motet plan --s
   offers '' motet verify order
   offers 'verify' motet help ve
 fi
