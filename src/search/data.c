@@ -185,10 +185,9 @@ motet_status mt_search_data_draw(const mt_search_problem *problem, int64_t seed,
   return problem->distribution != NULL ? draw_distribution(problem, seed, error, data) : MOTET_OK;
 }
 
-int32_t mt_search_trunk(const mt_model *model) {
-  for (int32_t j = 0; j < model->module_count; j++)
-    if ((model->modules[j].inputs & MOTET_INPUT_TOKENS) != 0 &&
-        model->modules[j].layer_end > model->modules[j].layer_begin)
-      return j;
+int32_t mt_search_trunk(const mt_architecture *architecture) {
+  const mt_model *model = architecture->model;
+  for (int32_t j = 0; j < model->module_count && architecture->decodes_text; j++)
+    if ((model->modules[j].inputs & MOTET_INPUT_TOKENS) != 0) return j;
   return model->module_count - 1;
 }

@@ -74,7 +74,7 @@ motet_status mt_search_data_draw(const mt_search_problem *problem, int64_t seed,
 motet_status mt_search_trace_parse(mt_arena *arena, const char *text, size_t bytes, const char *file,
                                    motet_error *error, mt_search_data *data);
 
-/** The module that reads the text, or the last: the one the others feed, or hang on. */
-int32_t mt_search_trunk(const mt_model *model);
+/** The module that reads the text, or, of a generator, the last: the one that the others feed, or hang on. */
+int32_t mt_search_trunk(const mt_architecture *architecture);
 
 #endif

@@ -449,7 +449,8 @@ static motet_status make_batches(lister *l, const mt_search_data *data) {
 motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem, const mt_search_data *data,
                                   motet_error *error, mt_search_space *space) {
   const mt_model *model = problem->architecture->model;
-  *space = (mt_search_space){.problem = problem, .trunk = mt_search_trunk(model), .least_bytes = INFINITY};
+  *space = (mt_search_space){
+      .problem = problem, .trunk = mt_search_trunk(problem->architecture), .least_bytes = INFINITY};
   lister l = {.arena = arena,
               .space = space,
               .problem = problem,

@@ -116,6 +116,28 @@ static void test_memory(void **state) {
   mt_arena_destroy(arena);
 }
 
+/* A generator that two encoders feed side by side. */
+static void test_generator(void **state) {
+  (void)state;
+  static const char text[] = "config: " MOTET_TEST_DATA "/models/Open-Sora-Plan-v1.3\n"
+                             "cluster: {preset: h100, devices: 16}\n"
+                             "train: {global_batch: 16}\n"
+                             "search: {tensor: [2], context: [1], pipeline: [1, 2], microbatch: [1]}\n";
+  motet_error error;
+  mt_search_problem *problem;
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  if (mt_search_problem_parse(text, strlen(text), "job.yaml", 0, NULL, &error, &problem) != MOTET_OK)
+    fail_msg("%s", error.text);
+  mt_search_result result = search(arena, problem, 1, false, &space);
+  assert_true(result.found);
+  assert_false(space.chain);
+  assert_int_equal(space.trunk, problem->architecture->model->module_count - 1);
+  mt_plan_free(&result.plan.plan);
+  mt_arena_destroy(arena);
+  mt_search_problem_destroy(problem);
+}
+
 static bool stop_at_once(void *context) {
   (void)context;
   return true;
@@ -211,8 +233,9 @@ static void test_traces(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
-      cmocka_unit_test(test_memory),         cmocka_unit_test(test_stop),
-      cmocka_unit_test(test_bad_jobs),       cmocka_unit_test(test_traces),
+      cmocka_unit_test(test_memory),         cmocka_unit_test(test_generator),
+      cmocka_unit_test(test_stop),           cmocka_unit_test(test_bad_jobs),
+      cmocka_unit_test(test_traces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
