@@ -64,6 +64,18 @@ static void keep_memory(void) {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
+/** Rank 0 says where all are. */
+static motet_status tell_places(mt_transport *transport, const mt_place *place, motet_error *error) {
+  mt_text text = {0};
+  motet_status status = mt_place_describe(transport, place, error, &text);
+  if (status == MOTET_OK && transport->rank == 0 && text.data != NULL) {
+    fputs(text.data, stdout);
+    fflush(stdout);
+  }
+  mt_text_free(&text);
+  return status;
+}
+
 static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool saves, void *context) {
   motet_error error;
   motet_error_clear(&error);
@@ -94,8 +106,10 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
     mt_board_close(board);
     return MT_EXIT_USAGE;
   }
-  mt_place_rank(transport);
-  status = body(job, transport, board, &signals_seen, context, &error);
+  mt_place place;
+  mt_place_rank(transport, job->train.bind == MT_JOB_BIND_CORES, &place);
+  status = tell_places(transport, &place, &error);
+  if (status == MOTET_OK) status = body(job, transport, board, &signals_seen, context, &error);
   if (board != NULL) mt_board_at(board, rank)->state = MT_BOARD_FINISHED;
   int code = MT_EXIT_DONE;
   if (status == MOTET_ERROR_INTERRUPTED) {

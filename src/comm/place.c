@@ -1,8 +1,12 @@
 #include "comm/place.h"
 
+#include "comm/collective.h"
+
 #include <hwloc.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int asked_threads(void) {
   const char *text = getenv("OMP_NUM_THREADS");
@@ -10,35 +14,76 @@ static int asked_threads(void) {
   return count > 0 && count < INT_MAX ? (int)count : 0;
 }
 
-void mt_place_rank(mt_transport *transport) {
-  const int asked = asked_threads();
-  transport->threads = asked > 0 ? asked : 1;
-  hwloc_topology_t topology;
-  if (hwloc_topology_init(&topology) != 0) return;
-  hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), own = hwloc_bitmap_alloc();
-  int threads = 1;
-  if (allowed != NULL && own != NULL && hwloc_topology_load(topology) == 0 &&
-      hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0) {
-    int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
-    int all = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-    int each = cores / transport->local_ranks;
-    if (transport->local_ranks < 2) {
-      threads = cores > 0 ? cores : 1; /* alone: everything is its share */
-    } else if (cores < all && cores < transport->local_ranks) {
-      threads = cores > 0 ? cores : 1; /* a launcher has bound this rank */
-    } else if (each > 0) {
-      threads = each;
-      for (int i = 0; i < each; i++) {
-        hwloc_obj_t core = hwloc_get_obj_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE,
-                                                               (unsigned)(transport->local_rank * each + i));
-        if (core != NULL) hwloc_bitmap_or(own, own, core->cpuset);
-      }
-      hwloc_bitmap_and(own, own, allowed);
-      if (!hwloc_bitmap_iszero(own)) hwloc_set_cpubind(topology, own, HWLOC_CPUBIND_PROCESS);
-    }
+/* Threads for the rank's share of `allowed`, to which it is bound if `binds`. */
+static int take_share(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, const mt_transport *transport,
+                      bool binds) {
+  const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
+  const int all = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), each = cores / transport->local_ranks;
+  const bool alone = transport->local_ranks < 2;
+  const bool bound = cores < all && cores < transport->local_ranks; /* a launcher has done it */
+  if (alone || bound) return cores > 0 ? cores : 1;
+  if (each == 0) return 1;
+  hwloc_bitmap_t own = hwloc_bitmap_alloc();
+  for (int i = 0; own != NULL && i < each; i++) {
+    hwloc_obj_t core = hwloc_get_obj_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE,
+                                                           (unsigned)(transport->local_rank * each + i));
+    if (core != NULL) hwloc_bitmap_or(own, own, core->cpuset);
   }
-  if (asked == 0) transport->threads = threads;
-  hwloc_bitmap_free(allowed);
+  if (own != NULL && binds) {
+    hwloc_bitmap_and(own, own, allowed);
+    if (!hwloc_bitmap_iszero(own)) hwloc_set_cpubind(topology, own, HWLOC_CPUBIND_PROCESS);
+  }
   hwloc_bitmap_free(own);
-  hwloc_topology_destroy(topology);
+  return each;
+}
+
+void mt_place_rank(mt_transport *transport, bool binds, mt_place *place) {
+  memset(place, 0, sizeof *place);
+  if (gethostname(place->host, sizeof place->host - 1) != 0) place->host[0] = '\0';
+  int threads = 1;
+  hwloc_topology_t topology;
+  if (hwloc_topology_init(&topology) == 0) {
+    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
+    if (allowed != NULL && hwloc_topology_load(topology) == 0 &&
+        hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0) {
+      threads = take_share(topology, allowed, transport, binds);
+      if (hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0)
+        hwloc_bitmap_list_snprintf(place->cores, sizeof place->cores, allowed);
+    }
+    hwloc_bitmap_free(allowed);
+    hwloc_topology_destroy(topology);
+  }
+  const int asked = asked_threads();
+  place->threads = transport->threads = asked > 0 ? asked : threads;
+}
+
+static void append_run(mt_text *text, const mt_place *places, int32_t begin, int32_t end) {
+  mt_text_append(text, end - begin > 1 ? "ranks %d-%d" : "rank %d", begin, end - 1);
+  mt_text_append(text, " on %s: processors ",
+                 places[begin].host[0] != '\0' ? places[begin].host : "an unnamed host");
+  for (int32_t rank = begin; rank < end; rank++)
+    mt_text_append(text, "%s%s", rank > begin ? " | " : "",
+                   places[rank].cores[0] != '\0' ? places[rank].cores : "?");
+  mt_text_append(text, ", %d thread%s each\n", places[begin].threads, places[begin].threads == 1 ? "" : "s");
+}
+
+motet_status mt_place_describe(mt_transport *transport, const mt_place *place, motet_error *error, mt_text *text) {
+  int32_t *ranks = malloc((size_t)transport->ranks * sizeof *ranks);
+  mt_place *places = malloc((size_t)transport->ranks * sizeof *places);
+  motet_status status = MOTET_OK;
+  if (ranks == NULL || places == NULL)
+    status = mt_error_memory(error, (size_t)transport->ranks * sizeof *places, "the ranks' places");
+  for (int32_t rank = 0; status == MOTET_OK && rank < transport->ranks; rank++) ranks[rank] = rank;
+  mt_rank_group everyone = {0, transport->ranks, ranks};
+  if (status == MOTET_OK) status = mt_gather(transport, &everyone, place, sizeof *place, places, error);
+  if (status == MOTET_OK && transport->rank == 0)
+    for (int32_t begin = 0, end; begin < transport->ranks; begin = end) {
+      for (end = begin + 1; end < transport->ranks; end++)
+        if (strcmp(places[end].host, places[begin].host) != 0 || places[end].threads != places[begin].threads)
+          break;
+      append_run(text, places, begin, end);
+    }
+  free(ranks);
+  free(places);
+  return status;
 }

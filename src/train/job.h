@@ -33,6 +33,7 @@ typedef enum mt_job_init { MT_JOB_INIT_PRETRAINED, MT_JOB_INIT_RANDOM } mt_job_i
 /** Which bits are equal: of the same plan, or of any plan over the same microbatches. */
 typedef enum mt_job_deterministic { MT_JOB_DETERMINISTIC_RUN, MT_JOB_DETERMINISTIC_EXACT } mt_job_deterministic;
 typedef enum mt_job_degrees { MT_JOB_DEGREES_FLEXIBLE, MT_JOB_DEGREES_STATIC } mt_job_degrees;
+typedef enum mt_job_bind { MT_JOB_BIND_CORES, MT_JOB_BIND_NONE } mt_job_bind;
 typedef enum mt_job_dtype { MT_JOB_DTYPE_FLOAT32, MT_JOB_DTYPE_BFLOAT16 } mt_job_dtype;
 typedef enum mt_job_decay { MT_JOB_DECAY_NONE, MT_JOB_DECAY_LINEAR, MT_JOB_DECAY_COSINE } mt_job_decay;
 
@@ -80,6 +81,7 @@ typedef struct mt_job {
     int64_t decay; /* mt_job_decay */
     mt_job_numbers betas;
     int64_t dtype;       /* mt_job_dtype */
+    int64_t bind;        /* mt_job_bind */
     int64_t threads;     /* of a rank; 0: its share of the cores */
     int64_t tensorboard; /* 0: no event files */
     int64_t save_every, keep, eval_every, eval_batches, log_every, timeline_every;

@@ -80,6 +80,8 @@ const mt_job_key mt_job_keys[] = {
     INTEGER("train.seed", train.seed, 0, 9007199254740992.0, "0", "of sample order and random weights"),
     CHOICE("train.dtype", train.dtype, "float32|bfloat16", "float32",
            "of activations, messages and products; sums, weights and optimizer stay float32"),
+    CHOICE("train.bind", train.bind, "cores|none", "cores",
+           "a rank to its share of the cores; none: where the system puts it"),
     INTEGER("train.threads", train.threads, 0, 1024, "0", "threads of a rank; 0: its share of the cores"),
     INTEGER("train.save_every", train.save_every, 0, 1e12, "0", "steps between checkpoints; 0: the last step only"),
     INTEGER("train.keep", train.keep, 1, 1e6, "2", "checkpoints that are kept"),
