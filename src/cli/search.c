@@ -170,12 +170,13 @@ static void print_result(const mt_search_space *space, const mt_search_result *r
   char bytes[32], cap[32];
   mt_text_append(text, "plan        ");
   mt_search_candidate_text(&result->best, text);
-  mt_text_append(text, "\nstep        %.4g s; %s\n", result->plan.seconds,
-                 result->bound >= result->plan.seconds * (1 - 1e-9)
-                     ? "no other candidate is faster"
-                     : "of the others none is estimated near it, none is below the bound");
-  if (result->bound < result->plan.seconds * (1 - 1e-9))
-    mt_text_append(text, "bound       %.4g s\n", result->bound);
+  mt_text_append(text, "\nstep        %.4g s", result->plan.seconds);
+  if (result->plan.seconds < result->judged_seconds * (1 - 1e-9))
+    mt_text_append(text, " (%.4g s before its order was improved)", result->judged_seconds);
+  if (strcmp(result->end, "complete") == 0)
+    mt_text_append(text, "; no other candidate was faster\n");
+  else
+    mt_text_append(text, "; of those not looked at none is below %.4g s\n", result->bound);
   print_split(space, result, text);
   print_savings(space, result, text);
   mt_text_append(text, "memory      %s of %s on cell %d, at its worst microbatch\n",

@@ -2,6 +2,7 @@
 #include "motet/program.h"
 #include "search/candidate.h"
 #include "search/partition.h"
+#include "search/reorder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 /* Simulations that one partition may cost: a search makes thousands of plans. */
 static const int64_t PARTITION_EVALUATIONS = 600;
+static const int64_t REORDER_EVALUATIONS = 20000;
 
 /* Mean times and largest sizes of the layers. */
 typedef struct layer_means {
@@ -307,6 +309,31 @@ static motet_status fill_tables(maker *m) {
   return status;
 }
 
+/* Unlike microbatches go through the trunk's pipeline in the order that a climb finds; then what a stage has to do
+ * for the k-th is another's. */
+static motet_status reorder(maker *m) {
+  const mt_search_candidate *c = m->candidate;
+  if (m->kind_count < 2 || c->chunks > 1 || c->pipeline < 2) return MOTET_OK;
+  motet_status status = fill_tables(m);
+  if (status != MOTET_OK) return status;
+  int64_t first = (int64_t)(m->derivation->stage_count - c->pipeline) * c->microbatches;
+  int32_t *order = MT_ARENA_NEW(m->arena, int32_t, c->microbatches);
+  int32_t *taken = MT_ARENA_NEW(m->arena, int32_t, c->microbatches);
+  if (order == NULL || taken == NULL) return no_room(m);
+  mt_reorder_request request = {.ranks = c->pipeline,
+                                .microbatches = c->microbatches,
+                                .forward = m->costs.seconds[MT_COST_FORWARD].values + first,
+                                .backward = m->costs.seconds[MT_COST_BACKWARD].values + first,
+                                .lag = m->costs.links.remote.latency_seconds,
+                                .evaluations = REORDER_EVALUATIONS};
+  double seconds;
+  status = mt_reorder(m->arena, &request, MT_REORDER_CLIMB, m->error, order, &seconds);
+  if (status != MOTET_OK) return status;
+  for (int32_t k = 0; k < c->microbatches; k++) taken[k] = m->microbatch[order[k]];
+  memcpy(m->microbatch, taken, (size_t)c->microbatches * sizeof *taken);
+  return derive(m);
+}
+
 /* ---- plans ---- */
 
 static motet_status make_plan(maker *m, double search_seconds, mt_plan *plan) {
@@ -405,6 +432,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   status = cut_layers(&m, cap, candidate->saving != MT_SEARCH_KEEP);
   if (status == MOTET_ERROR_ILLEGAL && cap > 0) status = cut_layers(&m, 0.0, false);
   if (status == MOTET_OK) status = derive(&m);
+  if (status == MOTET_OK && search_seconds >= 0.0) status = reorder(&m);
   return status == MOTET_OK ? plan_within(&m, search_seconds, keep) : status;
 }
 

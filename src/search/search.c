@@ -167,6 +167,7 @@ static motet_status judge_candidates(run *r, int32_t threads) {
     if (r->options->progress != NULL) r->options->progress(r->options->context, &progress);
   }
   result->bound = rest_bound(r, at);
+  result->judged_seconds = r->best_seconds;
   pthread_mutex_destroy(&b->lock);
   free(b);
   return status;

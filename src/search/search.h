@@ -32,6 +32,7 @@ typedef struct mt_search_result {
   int64_t candidates, evaluated, excluded; /* excluded: by the memory of weights and states alone */
   mt_search_candidate best, runner_up;
   mt_search_plan plan;
+  double judged_seconds;    /* of the best when candidates were compared: before its order was improved */
   double runner_up_seconds; /* infinite: there is none */
   double bound;             /* no candidate is faster */
   double seconds;           /* that the search took; not part of the answer */
