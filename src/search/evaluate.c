@@ -438,6 +438,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
 
 void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {
   mt_text_append(text, "tensor %d", c->tensor);
+  if (c->encoder_tensor != c->tensor) mt_text_append(text, " (encoders %d)", c->encoder_tensor);
   if (c->ulysses * c->ring > 1) mt_text_append(text, ", context %d", c->ulysses * c->ring);
   if (c->ulysses > 1 && c->ring > 1) mt_text_append(text, " (Ulysses %d, ring %d)", c->ulysses, c->ring);
   mt_text_append(text, ", pipeline %d", c->pipeline);

@@ -351,7 +351,7 @@ static motet_status list_encoders(lister *l) {
     bool fits = cell % tensor == 0;
     for (int32_t j = 0; j < l->space->trunk; j++) fits = fits && tensor_fits(l, j, tensor);
     if (!fits || (l->space->trunk == 0 && tensor > 1)) continue;
-    l->now.encoder_tensor = tensor;
+    l->now.encoder_tensor = l->space->trunk == 0 ? l->now.tensor : tensor;
     l->now.data = 1;
     l->now.pipeline = l->now.chunks = 1;
     l->now.zero = 1;

@@ -55,7 +55,7 @@ JOB
 "$MOTET" plan "$job" --search --summary >"$out" 2>"$out.err" &
 search=$!
 for _ in $(seq 1 300); do
-  grep -q 'best' "$out.err" && break
+  grep -qs 'best' "$out.err" && break
   sleep 0.1
 done
 kill -INT "$search"
