@@ -7,6 +7,10 @@
  * tries torch.compile too. MOTET_BENCH_PYTHON names an interpreter that has PyTorch; without one, the peer's
  * columns stay empty.
  *
+ * With two threads on a machine that is busy, PyTorch's wait for each other in a loop, which costs processor
+ * seconds; one thread each is the fairer comparison there. Arguments: steps, part of a model's name, most threads,
+ * part of a type's name.
+ *
  * Work is what the model needs: 6 operations for every matrix element and row, 12 for every pair of attention and
  * column; nothing that is computed twice. The peak is the fastest found here: chains of multiplications in
  * registers, or a product of 1024 x 1024 x 1024 by Motet or by PyTorch.
@@ -466,6 +470,8 @@ static void compare(const model *m, mt_element element, int32_t threads, int32_t
 int main(int argc, char **argv) {
   const int32_t steps = argc > 1 ? atoi(argv[1]) : 7;
   const char *only = argc > 2 ? argv[2] : "";
+  const int32_t most = argc > 3 ? atoi(argv[3]) : 2; /* threads */
+  const char *type = argc > 4 ? argv[4] : "";
   signal(SIGPIPE, SIG_IGN); /* a peer that is gone is none */
   peer peers[2] = {start_peer(false), start_peer(true)};
   char answer[256];
@@ -479,9 +485,9 @@ int main(int argc, char **argv) {
     peak[element] = measure_peak((mt_element)element, &peers[0]);
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
     for (int element = 0; element < MT_ELEMENT_COUNT; element++)
-      if (strstr(models[m].name, only) != NULL) {
+      if (strstr(models[m].name, only) != NULL && strstr(modes[element][0], type) != NULL) {
         const choice best = best_way(&models[m], (mt_element)element, peers);
-        for (int32_t threads = 1; threads <= 2; threads++)
+        for (int32_t threads = 1; threads <= most; threads++)
           compare(&models[m], (mt_element)element, threads, steps < STEPS_MOST ? steps : STEPS_MOST, peak[element],
                   best, peers);
       }
