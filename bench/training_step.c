@@ -19,6 +19,7 @@
 #include "tensor/matmul.h"
 #include "tensor/parallel.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,7 +91,8 @@ static peer start_peer(bool tuned) {
   int down[2], up[2];
   peer made = {0};
   const char *python = getenv("MOTET_BENCH_PYTHON");
-  if (pipe(down) != 0 || pipe(up) != 0) exit(3);
+  /* Or the next peer would hold this one's ends open. */
+  if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) exit(3);
   made.process = fork();
   if (made.process == 0) {
     dup2(down[0], STDIN_FILENO);

@@ -155,7 +155,7 @@ static void test_saved_bytes_of_bfloat16(void **state) {
       mt_network_saved_bytes(&t.config, MT_ELEMENT_BFLOAT16, NULL, 0, NN_CASE_LAYERS, 0, &t.batch);
   assert_int_equal(mt_arena_bytes(t.arena) - empty, forecast - 128); /* the header is in the small block */
   const int64_t whole = mt_network_saved_bytes(&t.config, MT_ELEMENT_FLOAT32, NULL, 0, NN_CASE_LAYERS, 0, &t.batch);
-  assert_true(forecast < 0.56 * (double)whole);
+  assert_true((double)forecast < 0.56 * (double)whole);
   close_training(&t);
 }
 
