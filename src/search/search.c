@@ -13,7 +13,7 @@ enum { BATCH = 16, THREADS_MAX = 256 };
 /* Larger spaces are not searched to the end: what is estimated to take so many times as long as the best is left.
  */
 enum { EXHAUSTED_MOST = 1500 };
-static const double FAR = 1.3;
+static const double FAR = 1.1;
 
 /* What one evaluation leaves. */
 typedef struct verdict {
