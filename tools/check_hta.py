@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads a folder that `motet plan --trace-format hta` wrote with Holistic Trace Analysis (PyPI: HolisticTraceAnalysis)
+"""Reads a folder that `motet plan --hta` wrote with Holistic Trace Analysis (PyPI: HolisticTraceAnalysis)
 and holds its breakdown of each rank's time against the plan.
 
-    motet plan ... --trace folder --trace-format hta --json >plan.json
+    motet plan ... --trace folder --hta --json >plan.json
     tools/check_hta.py folder plan.json
 """
 

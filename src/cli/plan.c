@@ -16,7 +16,7 @@ typedef struct plan_options {
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
   double time_limit;
-  bool json, summary, search;
+  bool json, summary, search, hta;
 } plan_options;
 
 static const mt_option options[] = {
@@ -47,6 +47,7 @@ static const mt_option options[] = {
     {"trace", MT_OPTION_TEXT, offsetof(plan_options, trace), "FILE", "write the timeline for other tools"},
     {"trace-format", MT_OPTION_TEXT, offsetof(plan_options, trace_format), "chrome|hta|chakra",
      "form of --trace: one file for Perfetto (chrome), a folder for Holistic Trace Analysis, FILE.RANK.et files"},
+    {"hta", MT_OPTION_FLAG, offsetof(plan_options, hta), NULL, "short for --trace-format hta"},
     {"report", MT_OPTION_TEXT, offsetof(plan_options, report), "FILE",
      "write the report's page (see 'motet help report')"},
     {"search", MT_OPTION_FLAG, offsetof(plan_options, search), NULL,
@@ -154,7 +155,8 @@ static int run(const mt_command *command, int argc, char **argv) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--csv is for plans on unit costs; a job's program goes to -o FILE");
     words = -1;
   }
-  if (words >= 0 && mt_trace_format_check(chosen.trace_format, &error) != MOTET_OK) words = -1;
+  if (words >= 0 && mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error) != MOTET_OK)
+    words = -1;
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
   if (words == 0 && chosen.search) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");

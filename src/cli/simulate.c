@@ -14,7 +14,7 @@
 typedef struct simulate_options {
   const char *unit, *format, *placement, *trace, *trace_format;
   double alpha, beta;
-  bool json, summary;
+  bool json, summary, hta;
 } simulate_options;
 
 static const mt_option options[] = {
@@ -28,6 +28,7 @@ static const mt_option options[] = {
     {"trace", MT_OPTION_TEXT, offsetof(simulate_options, trace), "FILE", "write the timeline for other tools"},
     {"trace-format", MT_OPTION_TEXT, offsetof(simulate_options, trace_format), "chrome|hta|chakra",
      "form of --trace: one file for Perfetto (chrome), a folder for Holistic Trace Analysis, FILE.RANK.et files"},
+    {"hta", MT_OPTION_FLAG, offsetof(simulate_options, hta), NULL, "short for --trace-format hta"},
     {"summary", MT_OPTION_FLAG, offsetof(simulate_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(simulate_options, json), NULL, "print one JSON document"},
 };
@@ -79,7 +80,7 @@ static int run(const mt_command *command, int argc, char **argv) {
   else if (words > 0 && !names_job(argv[0]) && chosen.unit == NULL)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulating a file takes its times, as in --unit 'f=1, b=2'");
   else if (words > 0)
-    mt_trace_format_check(chosen.trace_format, &error);
+    mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (!names_job(argv[0])) return run_file(argv[0], &chosen);
   mt_job_plan_options how = {.trace_path = chosen.trace,

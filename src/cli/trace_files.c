@@ -75,13 +75,26 @@ static write_trace find(const char *format) {
   return NULL;
 }
 
-motet_status mt_trace_format_check(const char *format, motet_error *error) {
+static motet_status check(const char *format, motet_error *error) {
   if (find(format) != NULL) return MOTET_OK;
   return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--trace-format: '%s' is none of chrome, hta, chakra", format);
 }
 
+motet_status mt_trace_format_choose(const char *path, bool hta, const char **format, motet_error *error) {
+  motet_status status = check(*format, error);
+  if (status != MOTET_OK) return status;
+  if (path == NULL && (hta || *format != NULL))
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%s is a form of --trace, which is missing",
+                        hta ? "--hta" : "--trace-format");
+  if (hta && *format != NULL && strcmp(*format, "hta") != 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--hta and --trace-format %s are two forms of one trace",
+                        *format);
+  if (hta) *format = "hta";
+  return MOTET_OK;
+}
+
 motet_status mt_trace_files_write(const mt_chrome_trace *trace, const char *format, const char *path,
                                   motet_error *error) {
-  motet_status status = mt_trace_format_check(format, error);
+  motet_status status = check(format, error);
   return status == MOTET_OK ? find(format)(trace, path, error) : status;
 }

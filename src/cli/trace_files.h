@@ -4,8 +4,11 @@
 
 #include "report/chrome_trace.h"
 
-/** MOTET_ERROR_ARGUMENT where @p format (NULL: chrome) is none. */
-motet_status mt_trace_format_check(const char *format, motet_error *error);
+/**
+ * What the options --trace-format (@p *format, NULL: chrome), --hta and --trace (@p path) ask for together;
+ * @p hta sets @p *format. MOTET_ERROR_ARGUMENT for a form that is none, two forms, or a form of no trace.
+ */
+motet_status mt_trace_format_choose(const char *path, bool hta, const char **format, motet_error *error);
 
 /**
  * Writes @p trace: "chrome" to the file @p path, "hta" to @p path/rank-N.json (the folder is made), "chakra" to

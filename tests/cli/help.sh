@@ -48,6 +48,7 @@ if command -v bash >/dev/null 2>&1; then
   offers 'auto program pytorch-csv' motet verify --format ''
   offers 'loop' motet simulate x.csv --placement l
   offers '--schedule --search --split --summary' motet plan --s
+  offers '--hta' motet simulate x.csv --h
   offers '' motet verify order
   offers 'verify' motet help ve
 fi

@@ -14,6 +14,17 @@ plan --trace "$folder/hta" --trace-format hta
 plan --trace "$folder/hta" --trace-format hta # the folder is there already
 [ "$(ls "$folder/hta" | wc -l)" -eq 3 ] || fail 'a rank has no file'
 python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$folder/hta/rank-2.json" || fail 'no JSON'
+# The short form: the same files, of plan and of simulate.
+plan --trace "$folder/short" --hta
+diff -r "$folder/hta" "$folder/short" || fail '--hta is not --trace-format hta'
+plan --trace "$folder/short" --hta --trace-format hta
+expect 0 simulate "$folder/plan.json" --unit "$unit" --summary --trace "$folder/long" --trace-format hta
+expect 0 simulate "$folder/plan.json" --unit "$unit" --summary --hta --trace "$folder/brief"
+diff -r "$folder/long" "$folder/brief" || fail 'simulate --hta is not --trace-format hta'
+expect 2 simulate "$folder/plan.json" --unit "$unit" --trace "$folder/x" --hta --trace-format chakra
+grep -q 'two forms' "$out.err" || fail 'two forms of one trace'
+expect 2 simulate "$folder/plan.json" --unit "$unit" --hta
+grep -q -e '--trace, which is missing' "$out.err" || fail 'a form of no trace'
 expect 0 simulate "$folder/plan.json" --unit "$unit" --summary --trace "$folder/step" --trace-format chakra
 for rank in 0 1 2; do [ -s "$folder/step.$rank.et" ] || fail "rank $rank has no file"; done
 expect 2 plan --schedule '<llm: 1f1b>' --unit 'llm: f=1, b=2' --ranks 2 --microbatches 2 --trace "$folder/x" --trace-format xml
