@@ -62,8 +62,8 @@ const mt_command mt_command_report = {
     .summary = "write a step as a page to look into",
     .details =
         "FILE is a program (JSON) or a PyTorch pipelining order (CSV), simulated on unit times. RUN is a training\n"
-        "run's output directory: its measured times, with the simulated ones under them. The page needs nothing\n"
-        "but a browser. With --follow the page is written anew with every timeline of a run that goes on, which\n"
+        "run's output directory: its measured times under the simulated ones. The page needs nothing but a\n"
+        "browser. With --follow the page is written anew with every timeline of a run that goes on, which\n"
         "need not have begun, until its last step is done, it fails, or Ctrl-C; a small file beside the page, "
         "gone\n"
         "afterwards, tells the open page of the steps in between.",

@@ -74,8 +74,18 @@ static motet_status read_records(mt_arena *arena, const char *path, const mt_his
   return status;
 }
 
-/* Measured times first; under them what the plan expected or, for want of that, the same compute with nothing else.
- */
+/* What the plan expected or, for want of that, the measured compute with nothing else. */
+static motet_status add_expected(mt_arena *arena, const source *from, motet_error *error, mt_page_side *side) {
+  if (from->run.simulated_start == NULL)
+    return add_simulated(arena, "the same compute, with free transfers", from, error, side);
+  mt_simulation *simulation;
+  mt_cost_table expected;
+  motet_status status = mt_simulation_measured(arena, from->program, from->run.simulated_start,
+                                               from->run.simulated_finish, error, &simulation, &expected);
+  return status == MOTET_OK ? add_timeline(arena, "simulated", simulation, error, side) : status;
+}
+
+/* Expected times first; under them the measured ones, which the page holds against those. */
 static motet_status read_timelines(mt_arena *arena, const char *path, const mt_report_request *request,
                                    motet_error *error, source *from, mt_page_side *side) {
   motet_status status = mt_run_timeline_read(arena, path, request->step, error, &from->run);
@@ -89,14 +99,8 @@ static motet_status read_timelines(mt_arena *arena, const char *path, const mt_r
   if (status == MOTET_OK)
     status = mt_simulation_measured(arena, from->program, from->run.start, from->run.finish, error, &simulation,
                                     &from->costs);
-  if (status == MOTET_OK) status = add_timeline(arena, "measured", simulation, error, side);
-  if (status != MOTET_OK) return status;
-  if (from->run.simulated_start == NULL)
-    return add_simulated(arena, "the same compute, with free transfers", from, error, side);
-  mt_cost_table expected;
-  status = mt_simulation_measured(arena, from->program, from->run.simulated_start, from->run.simulated_finish,
-                                  error, &simulation, &expected);
-  return status == MOTET_OK ? add_timeline(arena, "simulated", simulation, error, side) : status;
+  if (status == MOTET_OK) status = add_expected(arena, from, error, side);
+  return status == MOTET_OK ? add_timeline(arena, "measured", simulation, error, side) : status;
 }
 
 /* A run that has steps but no timeline, or one that has only been asked for, is its history alone. */

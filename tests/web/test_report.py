@@ -6,6 +6,7 @@ MOTET names the command. Exits with 77 (skipped) where there is no browser. SCRE
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -394,22 +395,32 @@ class Others(Report):
         page = self.folder / "run.html"
         motet("report", run, "-o", page)
         open_report(self.web, page)
-        self.assertEqual(self.see("view.panels.map(panel => panel.timeline.title)")[0], "measured")
+        self.assertEqual(self.see("view.panels.map(panel => panel.timeline.title)")[1], "measured")
         self.assertEqual(self.see("view.panels.length"), 2)
-        self.assertAlmostEqual(self.see("view.panels[0].timeline.makespan"), 1.5 * max(finish) + 0.001, places=6)
+        self.assertAlmostEqual(self.see("view.panels[1].timeline.makespan"), 1.5 * max(finish) + 0.001, places=6)
         self.assertIn("loss 2", self.text("#summary").replace("\n", " "))  # the line of step 3
         # With the plan's own times beside them the differences are known: half as long again, everywhere.
         (run / "timeline" / "step-3.simulated.json").write_text(json.dumps({"format": "motet-times-1", "start": start, "finish": finish}))
         motet("report", run, "-o", page, "--step", 3)
         open_report(self.web, page)
-        self.assertEqual(self.see("view.panels.map(panel => panel.timeline.title)"), ["measured", "simulated"])
-        self.assertAlmostEqual(self.see("view.panels[1].timeline.makespan"), max(finish), places=6)
+        self.assertEqual(self.see("view.panels.map(panel => panel.timeline.title)"), ["simulated", "measured"])
+        self.assertAlmostEqual(self.see("view.panels[0].timeline.makespan"), max(finish), places=6)
+        titles = self.web.find_elements("css selector", ".panel h3")  # measured under simulated, on the screen too
+        self.assertLess(titles[0].location["y"], titles[1].location["y"])
+        self.assertEqual([word in title.text for title, word in zip(titles, ("simulated", "measured"))], [True, True])
+        longer = f"{100 * ((1.5 * max(finish) + 0.001) / max(finish) - 1):+.1f}%"
+        self.assertIn("measured against simulated – " + longer, self.text("#summary").replace("\n", " "))
+        work = self.web.find_elements("css selector", "#work tr")
+        self.assertTrue(work[0].text.endswith("measured against simulated"), work[0].text)
+        self.assertEqual([row.text.split()[-1] for row in work[1:]], ["+50.0%"] * 3 + ["–"])  # the optimizer takes no time
         rows = self.web.find_elements("css selector", "#differences tbody tr")
         self.assertGreater(len(rows), 3)
         for row in rows:
             self.assertTrue(row.text.endswith("+50.0%"), row.text)
         rows[0].find_element("tag name", "button").click()
+        self.assertEqual(self.see("view.panels.indexOf(view.active)"), 1)  # of the measured one, held against the one above
         self.assertIn("simulated: ", self.text("#detail"))
+        self.assertIn("(measured against it: +50.0%)", self.text("#detail"))
         self.assertFalse(self.web.find_element("id", "message").is_displayed())
 
     def test_operations_of_a_run(self):
@@ -430,10 +441,10 @@ class Others(Report):
         self.assertEqual(rows[1][:5], ["llm", f"{RANKS * times} GFLOP", f"{RANKS * times} GFLOP", f"{2 * RANKS * times} GFLOP", f"{4 * RANKS * times} GFLOP"])
         self.assertEqual(rows[2][4], f"{total} GFLOP")
         seconds = 1.5 * MICROBATCHES  # the encoder, measured: a microbatch takes one and a half
-        self.assertEqual(rows[0][5:7], [f"{3 * times / seconds:.4g} GFLOP/s", f"{100 * 3e9 * times / seconds / 1e11:.1f}%"])
+        self.assertEqual(rows[0][7:9], [f"{3 * times / seconds:.4g} GFLOP/s", f"{100 * 3e9 * times / seconds / 1e11:.1f}%"])
         mfu = f"{100 * total * 1e9 / (1e11 * RANKS * (1.5 * max(finish) + 0.001)):.1f}%"
         self.assertIn("measured " + mfu, self.text("#flops"))
-        self.assertIn("model FLOPs utilization " + mfu, self.text("#summary").replace("\n", " "))
+        self.assertRegex(self.text("#summary").replace("\n", " "), r"model FLOPs utilization \S+% " + re.escape(mfu))
         i = self.find(1, "BWD", 5)  # gradients of inputs and weights of the sixth microbatch: 18 GFLOP in three seconds
         self.web.execute_script(f"const {{view}} = motetReport; view.select(view.panels[0], {i})")
         self.assertIn("18 GFLOP, 6 GFLOP/s: 6.0% of the rank's peak", self.text("#detail"))

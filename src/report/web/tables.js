@@ -49,6 +49,20 @@ function shortTitle(view, panel) {
   return view.panels.length === view.page.programs.length ? panel.program.title : panelTitle(panel);
 }
 
+/* A run's step against its simulation, and the second program's timelines against their like of the first. */
+function makespanRows(page, every) {
+  const [first, second] = page.programs, rows = [], differing = page.programs.find(program => program.timelines.length > 1);
+  const against = base => timeline => { const of = base(timeline); return of ? signedPercent(timeline.makespan / of.makespan - 1) : "–"; };
+  if (differing)
+    rows.push([againstWords(differing), ...every(against(({ program, title }) => title === "measured" ? program.timelines.find(other => other.title !== title) : null))]);
+  if (second)
+    rows.push(["against the first", ...every(against(({ program, title }) => program === first ? null
+      : first.timelines.find(other => other.title === title) || first.timelines[first.timelines.length - 1]))]);
+  return rows;
+}
+
+function againstWords({ timelines: [expected, measured] }) { return measured.title + " against " + expected.title; }
+
 function summaryTable(page, view) {
   const { panels } = view, every = make => panels.map(panel => make(panel.timeline, panel.program));
   const words = text => cell(text, { class: "words" });
@@ -62,10 +76,7 @@ function summaryTable(page, view) {
   ];
   if (page.programs.some(program => program.bound !== null))
     rows.splice(1, 0, ["no order takes less than", ...every((timeline, program) => program.bound === null ? "–" : timeWords(program.bound, timeline.makespan, 6))]);
-  if (panels.length > 1) {
-    const base = panels[0].timeline.makespan;
-    rows.splice(1, 0, ["against the first", ...every(timeline => timeline === panels[0].timeline ? "–" : signedPercent(timeline.makespan / base - 1))]);
-  }
+  rows.splice(1, 0, ...makespanRows(page, every));
   if (page.programs.some(program => program.flops && program.flops.peak > 0))
     rows.push(["model FLOPs utilization", ...every((timeline, { flops, ranks }) => flops && flops.peak > 0 ? percentWords(flops.total / flops.peak / ranks / timeline.makespan) : "–")]);
   if (panels.some(panel => panel.timeline.peakFeatures > 0))
@@ -111,9 +122,9 @@ function workOf({ timeline, program }) {
 function workTable(view) {
   const works = view.panels.map(workOf), keys = [...new Set(works.flatMap(work => [...work.keys()]))];
   const headings = ["what"];
-  const compare = view.panels.length === 2;
+  const compare = view.panels.length === 2, [over, under] = view.page.programs.length === 1 ? [1, 0] : [0, 1]; // measured by simulated
   for (const panel of view.panels) headings.push(...(compare ? [shortTitle(view, panel), "each"] : [shortTitle(view, panel), "each", "count", "of rank time"]));
-  if (compare) headings.push("first against second");
+  if (compare) headings.push(over === 1 ? againstWords(view.page.programs[0]) : "first against second");
   const rows = keys.map(key => {
     const found = works.map(work => work.get(key)), any = found.find(row => row), row = [[any.region, kindWords[any.kind]].filter(text => text).join(" ")];
     found.forEach((work, k) => {
@@ -121,7 +132,7 @@ function workTable(view) {
       row.push(...(work ? [timeWords(work.seconds, program.ranks * timeline.makespan), timeWords(work.seconds / work.count)] : ["–", "–"]));
       if (!compare) row.push(String(work.count), percentWords(work.seconds / program.ranks / timeline.makespan));
     });
-    if (compare) row.push(found[0] && found[1] ? signedPercent(found[0].seconds / found[1].seconds - 1) : "–");
+    if (compare) row.push(found[0] && found[1] ? signedPercent(found[over].seconds / found[under].seconds - 1) : "–");
     return row;
   });
   return section("work", "Work by region", table("Seconds of compute, added up over all ranks.", headings, rows));
@@ -234,16 +245,16 @@ function criticalTable(view, panel) {
       jump(view, panel, part.i, "rank " + program.rankOf(part.i) + " " + instructionWords(program, part.i)), " " + timeWords(part.seconds)])));
 }
 
-/* Two timelines over one program: where they differ most. */
+/* A measured timeline under the expected one of its program: where they differ most. */
 function differenceTable(view, program) {
-  const [one, other] = program.timelines, rows = [];
-  const panels = program.timelines.map(timeline => view.panels.find(panel => panel.timeline === timeline));
+  const [expected, measured] = program.timelines, rows = [];
+  const panel = view.panels.find(({ timeline }) => timeline === measured);
   for (let i = 0; i < program.count; i++)
-    if (program.isCompute(i)) rows.push([Math.abs(one.seconds(i) - other.seconds(i)), i]);
+    if (program.isCompute(i)) rows.push([Math.abs(measured.seconds(i) - expected.seconds(i)), i]);
   rows.sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-  return table("Compute whose two times are furthest apart.", ["instruction", one.title, other.title, "difference"], rows.slice(0, 15).filter(row => row[0] > 0).map(([, i]) => [
-    jump(view, panels[0], i, "rank " + program.rankOf(i) + " " + instructionWords(program, i)), timeWords(one.seconds(i)), timeWords(other.seconds(i)),
-    signedPercent(one.seconds(i) / other.seconds(i) - 1)]));
+  return table("Compute whose two times are furthest apart.", ["instruction", expected.title, measured.title, "difference"], rows.slice(0, 15).filter(row => row[0] > 0).map(([, i]) => [
+    jump(view, panel, i, "rank " + program.rankOf(i) + " " + instructionWords(program, i)), timeWords(expected.seconds(i)), timeWords(measured.seconds(i)),
+    signedPercent(measured.seconds(i) / expected.seconds(i) - 1)]));
 }
 
 function makeTables(page, view, summary, box) {
