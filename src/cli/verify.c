@@ -174,9 +174,11 @@ const mt_command mt_command_verify = {
     .name = "verify",
     .arguments = "FILE [options]",
     .summary = "prove a program or a foreign order, or name the first rule it breaks",
-    .details = "FILE is a program (JSON) or a PyTorch pipelining order (CSV, one row a rank). The proof covers\n"
-               "completeness, data flow, channels, progress, collectives, memory and gradients. A foreign order\n"
-               "with its own sends and receives must also end when each of them blocks in order.",
+    .details =
+        "FILE is a program (JSON) or a PyTorch pipelining order (CSV, one row a rank). The proof covers\n"
+        "completeness, data flow, channels, progress, collectives, memory and gradients. A foreign order\n"
+        "with its own sends and receives must also end when each of them blocks in order. What the rule named\n"
+        "in a refusal demands and what to do: docs/errors.md, a page a rule.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

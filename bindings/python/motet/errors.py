@@ -27,7 +27,7 @@ class MotetError(Exception):
         super().__init__(text)
         self.text = text
         self.status = status
-        #: The broken rule of the verifier or of the algebra: see docs/errors.md.
+        #: The broken rule of the verifier or of the algebra: see docs/errors/, a page each.
         self.rule = rule
         self.rank = rank
         #: Index in the rank's instruction list.
