@@ -1,7 +1,9 @@
 #include "train/compare.h"
 
+#include "base/error.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "report/run.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -39,7 +41,7 @@ static void print_json(const mt_comparison *comparison, mt_text *text) {
 
 static void print_row(mt_text *text, const char *name, const mt_comparison_pair *pair) {
   char difference[16] = "";
-  if (pair->simulated > 0)
+  if (pair->simulated >= 5e-7) /* what the column shows as more than zero */
     snprintf(difference, sizeof difference, "%+.1f%%", 100 * (pair->measured / pair->simulated - 1));
   mt_text_append(text, "  %-12s %12.6f %12.6f %9s\n", name, pair->measured, pair->simulated, difference);
 }
@@ -65,6 +67,14 @@ static int run(const mt_command *command, int argc, char **argv) {
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "compare takes the output directory of one run");
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
+  if (!mt_run_is(argv[0])) {
+    mt_error_set(
+        &error, MOTET_ERROR_IO,
+        "%s is no directory that 'motet train' has written timelines into; the output_dir of a run belongs here",
+        argv[0]);
+    mt_error_place(&error, argv[0], 0);
+    return mt_cli_fail(&error, chosen.json);
+  }
   mt_arena *arena = mt_arena_create();
   mt_comparison comparison;
   mt_text text = {0};

@@ -14,10 +14,24 @@ static const mt_option *find(const mt_command *command, const char *name, size_t
   return NULL;
 }
 
+/* A whole number, also as 6e6, that a double holds exactly. */
+static bool parse_integer(const char *text, int64_t *number) {
+  char *end;
+  errno = 0;
+  long long whole = strtoll(text, &end, 10);
+  if (end != text && *end == '\0' && errno == 0) {
+    *number = whole;
+    return whole >= 0;
+  }
+  double real = strtod(text, &end);
+  if (end == text || *end != '\0' || !(real >= 0 && real <= 0x1p53) || real != floor(real)) return false;
+  *number = (int64_t)real;
+  return true;
+}
+
 static motet_status store(const mt_option *option, const char *value, void *target, motet_error *error) {
   void *field = (char *)target + option->offset;
   char *end;
-  errno = 0;
   switch (option->kind) {
   case MT_OPTION_FLAG: *(bool *)field = true; return MOTET_OK;
   case MT_OPTION_TEXT: *(const char **)field = value; return MOTET_OK;
@@ -30,8 +44,8 @@ static motet_status store(const mt_option *option, const char *value, void *targ
     return MOTET_OK;
   }
   case MT_OPTION_INTEGER: {
-    long long number = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0 || number < 0)
+    int64_t number;
+    if (!parse_integer(value, &number))
       return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a whole number >= 0", option->name,
                           value);
     *(int64_t *)field = number;
@@ -49,8 +63,17 @@ static motet_status store(const mt_option *option, const char *value, void *targ
   return MOTET_ERROR_ARGUMENT;
 }
 
+/* --json holds for the errors of the words before it too. */
+static void find_json(const mt_command *command, int argc, char **argv, void *target) {
+  const mt_option *json = find(command, "json", strlen("json"));
+  if (json == NULL || json->kind != MT_OPTION_FLAG) return;
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    if (strcmp(argv[i], "--json") == 0) *(bool *)((char *)target + json->offset) = true;
+}
+
 int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, motet_error *error) {
   int words = 0;
+  find_json(command, argc, argv, target);
   for (int i = 0; i < argc; i++) {
     if (strcmp(argv[i], "--") == 0) {
       for (i++; i < argc; i++) argv[words++] = argv[i];

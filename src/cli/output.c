@@ -56,6 +56,16 @@ static void print_json(const motet_error *error, int code) {
   json_decref(document);
 }
 
+/* Whether the text names the file already, as a word of its own. */
+static bool mentions(const char *text, const char *file) {
+  static const char before[] = " '\"(", after[] = " ':,\")";
+  size_t length = strlen(file);
+  for (const char *at = strstr(text, file); at != NULL; at = strstr(at + 1, file))
+    if ((at == text || strchr(before, at[-1]) != NULL) && (at[length] == '\0' || strchr(after, at[length]) != NULL))
+      return true;
+  return false;
+}
+
 int mt_cli_fail(const motet_error *error, bool json) {
   int code = mt_cli_exit_code(error->status);
   if (json) {
@@ -63,8 +73,10 @@ int mt_cli_fail(const motet_error *error, bool json) {
     return code;
   }
   mt_text place = {0};
-  if (error->file[0] != '\0') mt_text_append(&place, "%s: ", error->file);
-  if (error->line > 0) mt_text_append(&place, "line %d: ", error->line);
+  bool named = error->file[0] != '\0' && mentions(error->text, error->file);
+  if (error->file[0] != '\0' && !named) mt_text_append(&place, "%s: ", error->file);
+  if (error->line > 0 && !(named && strstr(error->text, "line ") != NULL))
+    mt_text_append(&place, "line %d: ", error->line);
   if (error->key[0] != '\0' && strstr(error->text, error->key) == NULL) mt_text_append(&place, "%s: ", error->key);
   if (error->rule[0] != '\0') mt_text_append(&place, "[%s] ", error->rule);
   if (error->rank >= 0) mt_text_append(&place, "rank %d: ", error->rank);

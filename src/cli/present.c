@@ -7,6 +7,7 @@
 #include "report/plan_text.h"
 #include "report/timeline.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +61,8 @@ static motet_status write_page(const mt_presentation *presentation, motet_error 
 }
 
 static motet_status describe_json(const mt_presentation *presentation, motet_error *error, mt_text *text) {
+  if (!isfinite(presentation->report.simulation->makespan))
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "the times add up to more than a number holds");
   json_t *document = mt_report_json_plan(&presentation->report);
   if (document == NULL) return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for the plan's JSON document");
   char *dump = NULL;

@@ -2,6 +2,10 @@
 #include "cli/commands.h"
 #include "cli/follow.h"
 
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 #define STANDARD_INTERVAL 1.0
 #define LEAST_INTERVAL 0.1
 
@@ -27,8 +31,22 @@ static const mt_option options[] = {
     {"placement", MT_OPTION_TEXT, offsetof(report_options, placement), "loop|v", "how a CSV's stages lie"},
     {"alpha", MT_OPTION_NUMBER, offsetof(report_options, alpha), "SECONDS", "latency of a transfer (0)"},
     {"beta", MT_OPTION_NUMBER, offsetof(report_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
-    {"json", MT_OPTION_FLAG, offsetof(report_options, json), NULL, "print errors as JSON"},
+    {"json", MT_OPTION_FLAG, offsetof(report_options, json), NULL, "print one JSON document, errors too"},
 };
+
+static int print_page(const char *path) {
+  json_t *document = json_pack("{s:s}", "page", path);
+  char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+  json_decref(document);
+  if (text == NULL) {
+    motet_error error;
+    mt_error_set(&error, MOTET_ERROR_MEMORY, "no memory for the report's JSON document");
+    return mt_cli_fail(&error, true);
+  }
+  printf("%s\n", text);
+  free(text);
+  return mt_cli_print("");
+}
 
 static int run(const mt_command *command, int argc, char **argv) {
   report_options chosen = {.interval = STANDARD_INTERVAL};
@@ -53,7 +71,8 @@ static int run(const mt_command *command, int argc, char **argv) {
                                .output = chosen.output};
   motet_status status =
       chosen.follow ? mt_report_follow(&request, chosen.interval, &error) : mt_report_page_write(&request, &error);
-  return status == MOTET_OK ? MT_EXIT_DONE : mt_cli_fail(&error, chosen.json);
+  if (status != MOTET_OK) return mt_cli_fail(&error, chosen.json);
+  return chosen.json ? print_page(chosen.output) : MT_EXIT_DONE;
 }
 
 const mt_command mt_command_report = {

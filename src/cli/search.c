@@ -103,13 +103,13 @@ static json_t *search_value(const mt_search_space *space, const mt_search_result
 }
 
 static json_t *extra_members(const mt_search_space *space, const mt_search_result *result) {
-  json_t *members = json_object(), *memory = json_array();
   const mt_plan *plan = &result->plan.plan;
+  json_t *members = json_object(), *memory = mt_report_json_memory(plan->program, &plan->verification);
   json_object_set_new(members, "step_seconds", json_real(result->plan.seconds));
-  for (int32_t r = 0; r < plan->program->ranks; r++)
-    json_array_append_new(memory, json_pack("{s:i, s:I, s:I}", "rank", r, "peak_bytes",
-                                            (json_int_t)result->plan.cell_bytes[r], "at",
-                                            (json_int_t)plan->verification.memory[r].peak_instruction));
+  /* A cell's worst microbatch may need more than the program's own memory says. */
+  for (int32_t r = 0; memory != NULL && r < plan->program->ranks; r++)
+    json_object_set_new(json_array_get(memory, (size_t)r), "peak_bytes",
+                        json_integer((json_int_t)result->plan.cell_bytes[r]));
   json_object_set_new(members, "memory", memory);
   json_object_set_new(members, "search", search_value(space, result));
   return members;
@@ -215,12 +215,13 @@ static int refuse(const mt_search_space *space, const mt_search_result *result, 
   mt_text lightest = {0};
   if (result->lightest_known) mt_search_candidate_text(&result->lightest, &lightest);
   double bytes = result->least_bytes;
-  if (isinf(bytes))
+  if (isinf(bytes)) {
     mt_error_set(&error, MOTET_ERROR_ILLEGAL,
                  "no candidate is legal on %d devices with %d samples a step; accepted: other degrees or a larger "
                  "train.global_batch",
                  space->problem->cluster.devices, space->problem->global_batch);
-  else
+    mt_error_rule(&error, "degrees", -1, -1, -1);
+  } else {
     mt_error_set(
         &error, MOTET_ERROR_ILLEGAL,
         "nothing fits: of %lld candidates the lightest needs %s a device, %s more than the %s there are%s%s; "
@@ -229,7 +230,8 @@ static int refuse(const mt_search_space *space, const mt_search_result *result, 
         gigabytes(bytes - space->problem->memory_bytes, over), gigabytes(space->problem->memory_bytes, cap),
         lightest.data != NULL ? ": " : "", lightest.data != NULL ? lightest.data : "",
         gigabytes(ceil(1.02 * bytes / 1e8) * 1e8, fitting));
-  mt_error_rule(&error, "memory", -1, -1, -1);
+    mt_error_rule(&error, "memory", -1, -1, -1);
+  }
   mt_text_free(&lightest);
   return mt_cli_fail(&error, json);
 }

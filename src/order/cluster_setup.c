@@ -194,15 +194,20 @@ static motet_status count_microbatches(const mt_cluster_job *job, motet_error *e
   setup->microbatches = job->microbatches > 0 ? (int32_t)job->microbatches : 1;
   if (job->global_batch == 0) return MOTET_OK;
   double microbatches = job->global_batch / each;
-  if (microbatches != floor(microbatches) || microbatches > 100000 ||
-      (job->microbatches > 0 && job->microbatches != microbatches))
+  if (job->microbatches > 0 && job->microbatches != microbatches)
     return refuse(
         job, "train.global_batch", error,
         mt_error_set(error, MOTET_ERROR_PARSE,
-                     "train.global_batch is %.0f, and must be %.0f replicas x %.0f samples a microbatch x "
-                     "whole microbatches%s, at most 100000",
-                     job->global_batch, job->data, job->samples,
-                     job->microbatches > 0 ? " as train.microbatches has them" : ""));
+                     "train.global_batch is %.0f, and must be parallel.data (%.0f) x workload.samples (%.0f) x "
+                     "train.microbatches (%.0f), %.0f samples",
+                     job->global_batch, job->data, job->samples, job->microbatches, each * job->microbatches));
+  if (microbatches != floor(microbatches) || microbatches > 100000)
+    return refuse(
+        job, "train.global_batch", error,
+        mt_error_set(error, MOTET_ERROR_PARSE,
+                     "train.global_batch is %.0f, and must be parallel.data (%.0f) x workload.samples (%.0f) x "
+                     "a whole number of microbatches, at most 100000",
+                     job->global_batch, job->data, job->samples));
   setup->microbatches = (int32_t)microbatches;
   return MOTET_OK;
 }

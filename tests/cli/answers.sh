@@ -19,6 +19,21 @@ expect 2 plan --nonsense 1 && says 'unknown option --nonsense'
 expect 2 verify && says 'one FILE'
 expect 2 verify /nonexistent && says '/nonexistent'
 
+# --json holds for what is wrong before it; numbers may have exponents; times stay finite.
+expect 2 plan --ranks x --json
+[ "$(field error <"$out" | cut -c1-7)" = --ranks ] || fail "error: $(cat "$out")"
+expect 2 plan --nonsense --json && [ "$(field error <"$out")" = 'unknown option --nonsense' ] || fail "error: $(cat "$out")"
+plan 0 '<llm: 1f1b>' 'llm: f=1, b=2' --alpha 1e-3 --beta 1e6 --bytes 1000000 --json
+makespan=$(field makespan <"$out")
+plan 0 '<llm: 1f1b>' 'llm: f=1, b=2' --alpha 1e-3 --beta 1e6 --bytes 1e6 --json
+near "$(field makespan <"$out")" "$makespan" || fail '--bytes 1e6 is not 1000000'
+plan 2 '<llm: 1f1b>' 'llm: f=1, b=2' --bytes 1.5 && says 'whole number'
+plan 2 '<llm: 1f1b>' 'llm: f=1e308, b=1e308' --json && says 'more than a number holds'
+
+# Words name a file once.
+expect 2 verify /nonexistent
+[ "$(grep -o /nonexistent "$out.err" | wc -l)" -eq 1 ] || fail "the file is named twice: $(cat "$out.err")"
+
 # Refused: 1, with the rule; a broken text: 2, with the column.
 plan 1 '<vision: transpose(order=ahead), llm: 1f1b>' 'vision: f=1, b=2; llm: f=1, b=2' --json
 [ "$(field accepted <"$out")" = false ] || fail "accepted: $(cat "$out")"

@@ -34,6 +34,9 @@ grep -q 'none of chrome, hta, chakra' "$out.err" || fail 'the forms are not name
 # The same page, byte for byte, from the same input.
 expect 0 report "$folder/plan.json" --unit "$unit" -o "$folder/one.html"
 expect 0 report "$folder/plan.json" --unit "$unit" -o "$folder/two.html"
+expect 0 report "$folder/plan.json" --unit "$unit" -o "$folder/three.html" --json
+[ "$(field page <"$out")" = "$folder/three.html" ] || fail "no document: $(cat "$out")"
+rm "$folder/three.html"
 cmp -s "$folder/one.html" "$folder/two.html" || fail 'two pages of one plan differ'
 expect 2 report "$folder/plan.json" -o "$folder/three.html"
 grep -q -- "--unit" "$out.err" || fail 'the missing times are not named'

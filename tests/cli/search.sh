@@ -23,6 +23,7 @@ assert abs(d["step_seconds"] - d["makespan"]) < 1e-12
 assert s["end"] == "complete" and s["bound"] <= d["step_seconds"] * (1 + 1e-12)
 assert s["plan"]["data"] * s["plan"]["tensor"] * s["plan"]["pipeline"] <= 8
 assert all(0 < cell["peak_bytes"] <= 40e9 for cell in d["memory"])
+assert all(cell["at"].split(" of ")[0] in ("FWD", "BWD", "OPTIM", "BWD_INPUT", "BWD_WEIGHT") for cell in d["memory"])
 assert s["runner_up"]["step_seconds"] >= d["step_seconds"] - 1e-12
 CHECK
 motet verify "$out.json" >/dev/null || fail "the program that -o wrote is not accepted"
@@ -34,6 +35,10 @@ grep -q '"accepted": false' "$out" || fail "no refusal: $(cat "$out")"
 grep -q 'nothing fits' "$out" || fail "no reason: $(cat "$out")"
 needed=$(sed -n 's/.*accepted: memory of \([0-9.]*\) GB.*/\1/p' "$out")
 motet plan "$job" --search --summary "memory=${needed}GB" >/dev/null 2>&1 || fail "what would fit, $needed GB, does not"
+
+code=0
+motet plan "$job" --search --json 'search.tensor=[3]' >"$out" 2>/dev/null || code=$?
+[ "$code" = 1 ] && [ "$(field rule <"$out")" = degrees ] || fail "three ranks of eight: $code, $(cat "$out")"
 
 code=0
 motet plan "$job" --search cluster.devices=none 2>"$out" >/dev/null || code=$?

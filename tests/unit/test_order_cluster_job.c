@@ -87,7 +87,7 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
           "none|selective|full|offload");
   refused("cluster: {preset: h100, memory: 80}\nmodel: m\n", "cluster.memory", 1, "unit");
   refused("cluster: h100\nmodel: m\nparallel: {data: 2}\ntrain: {global_batch: 5}\n", "train.global_batch", 0,
-          "2 replicas x 1 samples");
+          "parallel.data (2) x workload.samples (1)");
   refused("cluster: h100\ncluster: h200\n", "cluster", 2, "twice");
   refused("cluster: tpu\nmodel: " MODELS "Llama-3.1-8B\n", "cluster", 0, "presets are");
   refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 0, "no such module");
