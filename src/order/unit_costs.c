@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 1 << 20 };
+enum { RANKS_MAX = 1 << 20, SPLIT_LAYERS_MAX = 65536 };
 
 static uint64_t all_modules(int32_t count) { return count >= 64 ? UINT64_MAX : (UINT64_C(1) << count) - 1; }
 
@@ -33,6 +33,18 @@ static int64_t layers_per_module(const mt_schedule *schedule, int32_t ranks) {
   }
   int64_t shared = (dedicated < ranks ? ranks - dedicated : 1) * (chunks > 0 ? chunks : 1);
   return layers < INT32_MAX ? layers / greatest_divisor(layers, shared) * shared : INT32_MAX;
+}
+
+/* A split says how many layers there are: its sum, evenly over the modules that it splits. One that cannot be meant
+ * so leaves the layers as they are, and the derivation says what is wrong with it. */
+static int64_t layers_of_split(const mt_schedule *schedule, const int32_t *split, int32_t split_count,
+                               int64_t otherwise) {
+  int64_t layers = 0, modules = 0;
+  for (int32_t i = 0; i < split_count; i++) layers += split[i];
+  for (int32_t t = 0; t < schedule->term_count; t++)
+    if (mt_skeleton_sharded(&schedule->terms[t].skeleton)) modules += schedule->terms[t].module_count;
+  bool meant = modules > 0 && layers > 0 && layers <= SPLIT_LAYERS_MAX && layers % modules == 0;
+  return meant ? layers / modules : otherwise;
 }
 
 /* Whether `name` is the text between two pluses of `joined`, or all of it. */
@@ -122,8 +134,9 @@ static motet_status set_branches(mt_arena *arena, const mt_schedule *schedule, m
 }
 
 motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const mt_unit *units, int32_t unit_count,
-                           int32_t ranks, const char *const *trainable, int32_t trainable_count, motet_error *error,
-                           mt_model **model, int32_t **unit_of_module) {
+                           int32_t ranks, const int32_t *split, int32_t split_count, const char *const *trainable,
+                           int32_t trainable_count, motet_error *error, mt_model **model,
+                           int32_t **unit_of_module) {
   if (ranks < 1 || ranks > RANKS_MAX)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--ranks: %d is not between 1 and %d", ranks, RANKS_MAX);
   motet_status status = check_trainable_names(units, unit_count, trainable, trainable_count, error);
@@ -131,7 +144,7 @@ motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const m
   const char *names[MT_MODEL_MODULES_MAX];
   int32_t layers[MT_MODEL_MODULES_MAX], owners[MT_MODEL_MODULES_MAX], count = 0;
   bool trains[MT_MODEL_MODULES_MAX];
-  int64_t each = layers_per_module(schedule, ranks);
+  int64_t each = layers_of_split(schedule, split, split_count, layers_per_module(schedule, ranks));
   if (each > INT32_MAX / MT_MODEL_MODULES_MAX)
     return mt_error_set(error, MOTET_ERROR_LIMIT,
                         "%d ranks with this many virtual stages are more than can be planned", ranks);

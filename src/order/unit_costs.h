@@ -8,13 +8,14 @@
 
 /**
  * The abstract model behind units: one module per unit, P layers for each Sharded chunk that the schedule asks for,
- * so that every slab of an even split has the same number. A unit named `a+b` gives the modules a and b.
+ * so that every slab of an even split has the same number; with a split [split_count], as many as it has. A unit
+ * named `a+b` gives the modules a and b.
  * @param trainable names of units or modules that train; NULL: those with backward times
  * @param unit_of_module [module_count], allocated
  */
 motet_status mt_unit_model(mt_arena *arena, const mt_schedule *schedule, const mt_unit *units, int32_t unit_count,
-                           int32_t ranks, const char *const *trainable, int32_t trainable_count, motet_error *error,
-                           mt_model **model, int32_t **unit_of_module);
+                           int32_t ranks, const int32_t *split, int32_t split_count, const char *const *trainable,
+                           int32_t trainable_count, motet_error *error, mt_model **model, int32_t **unit_of_module);
 
 /** What varies from microbatch to microbatch. */
 typedef struct mt_unit_variation {

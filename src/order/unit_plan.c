@@ -102,10 +102,10 @@ static motet_status set_model(workings *work, motet_error *error) {
     work->split = options->split;
     work->split_count = options->split_count;
     status = mt_schedule_parse(work->arena, options->schedule, error, &work->schedule);
-    return status == MOTET_OK
-               ? mt_unit_model(work->arena, work->schedule, work->units, work->unit_count, options->ranks,
-                               trainable, trainable_count, error, &work->model, &work->unit_of_module)
-               : status;
+    return status == MOTET_OK ? mt_unit_model(work->arena, work->schedule, work->units, work->unit_count,
+                                              options->ranks, work->split, work->split_count, trainable,
+                                              trainable_count, error, &work->model, &work->unit_of_module)
+                              : status;
   }
   mt_layout_units made;
   status = mt_layout_units_make(work->arena, options->layout, work->units, work->unit_count, options->ranks,

@@ -30,6 +30,13 @@ near "$(field makespan <"$out")" "$makespan" || fail '--bytes 1e6 is not 1000000
 plan 2 '<llm: 1f1b>' 'llm: f=1, b=2' --bytes 1.5 && says 'whole number'
 plan 2 '<llm: 1f1b>' 'llm: f=1e308, b=1e308' --json && says 'more than a number holds'
 
+# Stages of 5 and 7 of 12 layers: 5/6 and 7/6 of the even share's time, 4 microbatches of 1 + 2.
+expect 0 plan --schedule '<llm: 1f1b>' --unit 'llm: f=1, b=2' --ranks 2 --microbatches 4 --split 5,7 --json
+python3 -c 'import json, sys; b = [r["busy"] for r in json.load(open(sys.argv[1]))["ranks"]]; assert abs(b[0] - 10) + abs(b[1] - 14) < 1e-9, b' "$out" || fail 'a split of 12 layers'
+expect 0 plan --schedule '<vision+llm: 1f1b>' --unit 'vision: f=1, b=2; llm: f=1, b=2' --ranks 2 --microbatches 4 --split 8,4 --json
+python3 -c 'import json, sys; b = [r["busy"] for r in json.load(open(sys.argv[1]))["ranks"]]; assert abs(b[0] - 32) + abs(b[1] - 16) < 1e-9, b' "$out" || fail 'a split of two modules of 6 layers'
+expect 1 plan --schedule '<llm: 1f1b>' --unit 'llm: f=1, b=2' --ranks 2 --microbatches 4 --split 5,6,7 && says '2 stages'
+
 # Words name a file once.
 expect 2 verify /nonexistent
 [ "$(grep -o /nonexistent "$out.err" | wc -l)" -eq 1 ] || fail "the file is named twice: $(cat "$out.err")"
