@@ -14,11 +14,14 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BOARD_VARIABLE "MOTET_BOARD"
 
 enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096 };
+
+static const double STOPPED_SECONDS = 2; /* longer than this no rank may be stopped while others are not */
 
 /* What signal handlers may touch. */
 static volatile int signals_seen;
@@ -181,7 +184,9 @@ typedef struct watch {
   int epoll;      /* ends of processes, in the order in which they came to pass */
   int *processes; /* [ranks + 1] the last is the launcher; NOT_OPENED, ENDED */
   int32_t ranks;
-  int32_t victim; /* the first rank to end without having come to its end; -1: none seen */
+  int32_t victim;       /* the first rank to end without having come to its end; -1: none seen */
+  double stopped_since; /* some ranks are stopped and some are not; 0: not so */
+  bool was_stopped;     /* the victim was, and has been ended for it */
 } watch;
 
 enum { NOT_OPENED = -1, ENDED = -2 };
@@ -211,6 +216,48 @@ static void note_end(watch *this, int32_t index, mt_board *board) {
   this->processes[index] = ENDED;
 }
 
+static double seconds_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/** Whether SIGSTOP or a terminal holds the process; a debugger that does has another letter. */
+static bool is_stopped(pid_t process) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+  FILE *file = fopen(path, "re");
+  if (file == NULL) return false;
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = 0;
+  const char *name_end = strrchr(text, ')'); /* a name may have brackets of its own */
+  return name_end != NULL && strncmp(name_end, ") T", 3) == 0;
+}
+
+/** Others wait in vain for a rank that is stopped, and it cannot say so: it is ended. Where all are stopped,
+ * someone halts the job. */
+static void end_stopped(watch *this, mt_board *board) {
+  int32_t stopped = -1, running = 0;
+  for (int32_t rank = this->ranks - 1; rank >= 0; rank--) {
+    if (this->processes[rank] < 0) continue;
+    if (is_stopped(mt_board_at(board, rank)->process))
+      stopped = rank;
+    else
+      running++;
+  }
+  double now = seconds_now();
+  if (stopped < 0 || running == 0)
+    this->stopped_since = 0;
+  else if (this->stopped_since <= 0)
+    this->stopped_since = now;
+  else if (now - this->stopped_since > STOPPED_SECONDS && this->victim < 0) {
+    this->victim = stopped;
+    this->was_stopped = true;
+    kill(mt_board_at(board, stopped)->process, SIGKILL);
+  }
+}
+
 /**
  * Waits for the launcher's end. When one rank dies the launcher ends the others, perhaps before this process gets
  * to run: the kernel keeps the order of the ends, and one at a time is taken from it.
@@ -222,6 +269,7 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   struct epoll_event event;
   while (waitpid(child, &status, WNOHANG) <= 0) {
     open_ranks(this, board);
+    end_stopped(this, board);
     if (epoll_wait(this->epoll, &event, 1, 100) == 1) note_end(this, (int32_t)event.data.u32, board);
   }
   while (epoll_wait(this->epoll, &event, 1, 0) == 1) note_end(this, (int32_t)event.data.u32, board);
@@ -231,7 +279,8 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
 }
 
 /** What to say and return when the launcher has ended. */
-static int judge(int status, int32_t victim, mt_board *board, const char *output_dir) {
+static int judge(int status, const watch *seen, mt_board *board, const char *output_dir) {
+  int32_t victim = seen->victim;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (mt_board_reported(board) >= 0) return mt_board_reported(board);
   if (code == 0) return code;
@@ -242,7 +291,12 @@ static int judge(int status, int32_t victim, mt_board *board, const char *output
   if (victim >= 0) {
     char place[256];
     mt_board_describe(board, victim, place, sizeof place);
-    mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
+    if (seen->was_stopped)
+      mt_error_set(&error, MOTET_ERROR_FAILED,
+                   "a rank was stopped (SIGSTOP) for more than %g seconds, and the job with it: %s",
+                   STOPPED_SECONDS, place);
+    else
+      mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
     mt_run_failure_write(output_dir, &error);
   } else {
     mt_error_set(&error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
@@ -278,7 +332,7 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
       handle_signals();
       int status = wait_for_launcher(&this, child, board);
       launcher_process = 0;
-      code = judge(status, this.victim, board, output_dir);
+      code = judge(status, &this, board, output_dir);
     } else {
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
       code = mt_cli_fail(&error, false);

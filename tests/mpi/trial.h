@@ -35,15 +35,16 @@ typedef struct trial_data {
   int step;
 } trial_data;
 
-/** Packed rows of one to three segments, none to three tiles; every third microbatch is text alone. */
-static inline void trial_data_fill(trial_data *data, const mt_internvl *config, bool text_only_too) {
+/** Packed rows of one to three segments, with as many tiles as @p counts says of step and microbatch. */
+static inline void trial_data_fill_tiles(trial_data *data, const mt_internvl *config,
+                                         int counts[TRIAL_STEPS + 1][TRIAL_MICROBATCHES]) {
   data->config = config;
   for (int step = 0; step <= TRIAL_STEPS; step++) {
     int targets = 0;
     mt_random random = mt_random_stream((uint64_t)step, "trial");
     for (int m = 0; m < TRIAL_MICROBATCHES; m++) {
       trial_microbatch *own = &data->microbatches[step][m];
-      int tiles = text_only_too ? (m + step) % 3 : 1 + (m + step) % 3, segments = 1 + m % 3;
+      int tiles = counts[step][m], segments = 1 + m % 3;
       int features = tiles * config->tokens_per_tile, tokens = features + 6 + (5 * m + step) % 7;
       own->shape = (mt_batch){.tokens = tokens,
                               .segments = segments,
@@ -65,6 +66,14 @@ static inline void trial_data_fill(trial_data *data, const mt_internvl *config, 
     }
     for (int m = 0; m < TRIAL_MICROBATCHES; m++) data->microbatches[step][m].shape.loss_weight = 1.0 / targets;
   }
+}
+
+/** None to two tiles, every third microbatch text alone; or one to three. */
+static inline void trial_data_fill(trial_data *data, const mt_internvl *config, bool text_only_too) {
+  int counts[TRIAL_STEPS + 1][TRIAL_MICROBATCHES];
+  for (int step = 0; step <= TRIAL_STEPS; step++)
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) counts[step][m] = (m + step) % 3 + (text_only_too ? 0 : 1);
+  trial_data_fill_tiles(data, config, counts);
 }
 
 static inline void trial_data_free(trial_data *data) {
