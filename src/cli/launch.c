@@ -36,6 +36,13 @@ static void on_stop_signal(int number) {
   if (launcher_process > 0) kill(launcher_process, asks_first && signals_seen == 1 ? SIGUSR1 : SIGTERM);
 }
 
+/* A launcher that ends the other ranks after a failure may still send SIGTERM: the handler must not write to a
+ * board that is no longer there. */
+static void leave_board(mt_board *board) {
+  own_place = NULL;
+  mt_board_close(board);
+}
+
 static void handle_signals(void) {
   struct sigaction action = {.sa_handler = on_stop_signal};
   sigemptyset(&action.sa_mask);
@@ -106,7 +113,7 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
                                  : mt_transport_self_create(&options, &error, &transport);
   if (status != MOTET_OK) {
     if (rank == 0) report(&teller, &error);
-    mt_board_close(board);
+    leave_board(board);
     return MT_EXIT_USAGE;
   }
   mt_place place;
@@ -124,7 +131,7 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
     mt_transport_fail(transport, &error);
   }
   mt_transport_destroy(transport);
-  mt_board_close(board);
+  leave_board(board);
   return code;
 }
 

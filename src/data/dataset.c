@@ -136,9 +136,11 @@ static motet_status read_lines(mt_dataset *dataset, FILE *file, motet_error *err
     mt_error_place(error, dataset->path, 0);
   }
   if (status == MOTET_OK && dataset->samples.count == 0) {
-    status = mt_error_set(error, MOTET_ERROR_PARSE,
-                          "%s holds no samples (%" PRId32 " were longer than %" PRId32 " tokens)", dataset->path,
-                          dataset->dropped, dataset->max_tokens);
+    status = dataset->dropped == 0
+                 ? mt_error_set(error, MOTET_ERROR_PARSE, "%s holds no samples", dataset->path)
+                 : mt_error_set(error, MOTET_ERROR_PARSE,
+                                "%s holds no samples (%" PRId32 " were longer than %" PRId32 " tokens)",
+                                dataset->path, dataset->dropped, dataset->max_tokens);
     mt_error_place(error, dataset->path, 0);
   }
   free(text);

@@ -81,16 +81,21 @@ static const char *const passed_over[] = {"data.",      "train.", "parallel.", "
                                           "output_dir", "init",   "schedule",  "deterministic", "profile",
                                           "optimizer."};
 
+#define COMMAND_LINE "command line"
+
 typedef struct reader {
   const char *file;
   motet_error *error;
   mt_arena *arena;
   values *values;
-  int line[KEYS]; /* where a key stands; 0: not given */
+  int line[KEYS];       /* where a key stands; 0: not given */
+  bool from_word[KEYS]; /* given on the command line, which has no lines */
 } reader;
 
 static motet_status fail(reader *r, int line, const char *name, motet_status status) {
-  mt_error_place(r->error, r->file, line);
+  bool from_word = false;
+  for (int i = 0; i < KEYS && name != NULL; i++) from_word |= r->from_word[i] && strcmp(keys[i].name, name) == 0;
+  mt_error_place(r->error, from_word ? COMMAND_LINE : r->file, from_word ? 0 : line);
   mt_error_key(r->error, name);
   return status;
 }
@@ -258,6 +263,7 @@ static motet_status read_override(reader *r, const char *word) {
   for (int i = 0; i < KEYS; i++) {
     if (strcmp(keys[i].name, name) != 0) continue;
     r->line[i] = 0;
+    r->from_word[i] = true;
     if (is_list(&keys[i])) {
       size_t at = keys[i].kind == KEY_RANGE ? keys[i].offset + offsetof(mt_search_range, count) : keys[i].count;
       memset((char *)r->values + at, 0, sizeof(int32_t));
@@ -267,7 +273,7 @@ static motet_status read_override(reader *r, const char *word) {
   mt_text_append(&text, "\"%s\": %s\n", name, equals + 1);
   motet_status status = text.failed ? mt_error_memory(r->error, strlen(word), "a job") : MOTET_OK;
   const char *file = r->file;
-  r->file = "command line";
+  r->file = COMMAND_LINE;
   if (status == MOTET_OK) status = read_yaml(r, text.data, text.length);
   r->file = file;
   mt_text_free(&text);

@@ -41,6 +41,10 @@ motet plan "$job" --search --json 'search.tensor=[3]' >"$out" 2>/dev/null || cod
 [ "$code" = 1 ] && [ "$(field rule <"$out")" = degrees ] || fail "three ranks of eight: $code, $(cat "$out")"
 
 code=0
+motet plan "$job" --search --json 'search.placement=[nowhere]' >"$out" 2>/dev/null || code=$?
+[ "$code" = 2 ] && [ "$(field file <"$out")" = 'command line' ] || fail "a word's error is in the file: $code, $(cat "$out")"
+
+code=0
 motet plan "$job" --search cluster.devices=none 2>"$out" >/dev/null || code=$?
 [ "$code" = 2 ] || fail "a bad value exits with $code"
 grep -q 'cluster.devices' "$out" || fail "the key is not named: $(cat "$out")"
