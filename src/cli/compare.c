@@ -97,7 +97,9 @@ const mt_command mt_command_compare = {
     .name = "compare",
     .arguments = "RUN [--json]",
     .summary = "set a run's measured steps beside their simulation",
-    .details = "RUN is the output_dir of a `motet train`. Prints medians over the steps, without the first three.",
+    .details =
+        "RUN is the output_dir of a `motet train`. Prints medians over the steps, of more than six without the\n"
+        "first three.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -10,7 +10,10 @@
 #include "sim/measured.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+#define STANDARD_UNIT "f=1, x=1, w=1"
 
 typedef struct show_options {
   const char *unit, *format;
@@ -52,7 +55,11 @@ static motet_status read_file(mt_arena *arena, const char *path, const show_opti
   mt_program_file file = {0};
   motet_status status = mt_program_file_read(path, chosen->format, NULL, error, &file);
   what->program = file.program;
-  return status == MOTET_OK ? simulate(arena, file.program, chosen->unit, error, &what->simulation) : status;
+  const char *unit = chosen->unit != NULL ? chosen->unit : STANDARD_UNIT;
+  if (status == MOTET_OK) status = simulate(arena, file.program, unit, error, &what->simulation);
+  if (status == MOTET_OK && chosen->unit == NULL)
+    fprintf(stderr, "motet: a program has no times of its own: drawn with --unit '%s'\n", unit);
+  return status;
 }
 
 static motet_status read_run(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
@@ -107,7 +114,7 @@ static motet_status show(mt_arena *arena, const char *path, const show_options *
 }
 
 static int run(const mt_command *command, int argc, char **argv) {
-  show_options chosen = {.unit = "f=1, x=1, w=1"};
+  show_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);

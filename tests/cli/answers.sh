@@ -83,6 +83,9 @@ expect 0 simulate "$out.plan" --unit 'vision: f=1; llm: f=1, b=2' --json
 near "$(field makespan <"$out")" "$makespan" || fail 'the makespan changed on the way through the file'
 expect 2 simulate "$out.plan" --unit 'llm: f=1, b=2' && says vision
 LC_ALL=C expect 0 show "$out.plan" --width 60 && says 'rank 0'
+grep -q 'no times of its own' "$out.err" || fail 'whose times are drawn is not said'
+expect 0 show "$out.plan" --unit 'f=1, b=2' --json && [ ! -s "$out.err" ] || fail "a note: $(cat "$out.err")"
+LC_ALL=C expect 0 show "$out.plan" --width 60
 [ "$(awk '{ if (length($0) > most) most = length($0) } END { print most }' "$out")" -le 60 ] || fail 'wider than asked'
 head -c 300 "$out.plan" >"$out.cut"
 expect 2 verify "$out.cut" --json
