@@ -28,7 +28,7 @@ typedef struct maker {
   mt_timeline *timeline;
   mt_greedy *greedy;
   mt_candidate *best, *trial;
-  int32_t *owner;
+  int32_t *owner, *balanced; /* [items] of the plan at hand; evenly dealt */
   bool found;
   bool backwards; /* some item has one */
   bool uneven;    /* forwards take different times */
@@ -59,8 +59,10 @@ static void run_variant(maker *k, mt_ticks target, const variant *v) {
                                   .strict = !k->backwards}); /* backwards are late at the very end only */
 }
 
+/* Nobody's yet, but for those that stand before the body: what is placed first has an owner. */
 static void owners_free(maker *k) {
-  for (int32_t i = 0; i < k->instance->item_count; i++) k->owner[i] = k->instance->items[i].fixed_owner;
+  for (int32_t i = 0; i < k->instance->item_count; i++)
+    k->owner[i] = k->instance->items[i].prefix ? k->balanced[i] : k->instance->items[i].fixed_owner;
 }
 
 /* The plans that no answer may be slower than: everything before the body, with either owner map; everything at its
@@ -69,7 +71,8 @@ static bool run_baselines(maker *k, bool fill) {
   const mt_instance *instance = k->instance;
   const mt_greedy_rule prefix = {
       .target = k->windows->critical, .encode_target = k->windows->critical, .scan = 1, .prefix = true};
-  if (!mt_owners_balance(k->arena, instance, k->owner)) return false;
+  if (!mt_owners_balance(k->arena, instance, k->balanced)) return false;
+  memcpy(k->owner, k->balanced, (size_t)instance->item_count * sizeof *k->owner);
   run_greedy(k, &prefix);
   if (!fill) return true; /* `prefix` is asked for, not undercut */
   for (int32_t i = 0; i < instance->item_count; i++) {
@@ -230,9 +233,11 @@ motet_status mt_search_run(mt_arena *arena, const mt_instance *instance, const m
              .best = mt_candidate_create(arena, instance),
              .trial = mt_candidate_create(arena, instance),
              .owner = MT_ARENA_NEW(arena, int32_t, instance->item_count),
+             .balanced = MT_ARENA_NEW(arena, int32_t, instance->item_count),
              .bound = windows->critical,
              .greedy_work = WORK_GREEDY};
-  bool memory = k.greedy != NULL && k.best != NULL && k.trial != NULL && k.owner != NULL, fill = false;
+  bool memory = k.greedy != NULL && k.best != NULL && k.trial != NULL && k.owner != NULL && k.balanced != NULL,
+       fill = false;
   for (int32_t i = 0; i < instance->item_count; i++) {
     fill = fill || !instance->items[i].prefix;
     k.backwards = k.backwards || instance->items[i].backward >= 0;
