@@ -8,6 +8,7 @@
 
 #include "tensor/onednn.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 enum {
@@ -170,6 +171,8 @@ motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, cons
     return MOTET_OK;
   }
   char *copy_a = mt_team_shared(team), *copy_b = copy_a + bytes_a + gap;
+  sigset_t before;
+  mt_onednn_hold_signals(&before);
   for (p.column = 0; p.column < product->n; p.column += columns) {
     p.columns = smaller(columns, product->n - p.column);
     for (p.row = 0; p.row < product->m; p.row += rows) {
@@ -177,6 +180,7 @@ motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, cons
       run_piece(&p, copy_a, copy_b, p.row > 0);
     }
   }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (!atomic_load(&p.refused)) return MOTET_OK;
   return mt_error_set(error, MOTET_ERROR_FAILED,
                       "oneDNN refused a block of the product (%lld, %lld) x (%lld, %lld)", (long long)product->m,

@@ -84,6 +84,15 @@ motet_status mt_onednn_prepare_bfloat16(mt_onednn *library, motet_error *error) 
   return status == dnnl_success ? MOTET_OK : refused(error, status, "a stream");
 }
 
+void mt_onednn_hold_signals(sigset_t *before) {
+  sigset_t held;
+  sigfillset(&held);
+  /* What a thread brings upon itself cannot wait. */
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&held, own[i]);
+  pthread_sigmask(SIG_BLOCK, &held, before);
+}
+
 /* The count belongs to the calling thread. */
 static void use_one_thread(const mt_onednn *library) {
   if (library->set_threads != NULL) library->set_threads(1);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -37,5 +38,12 @@ motet_status mt_onednn_prepare_bfloat16(mt_onednn *library, motet_error *error);
  * library refused. */
 bool mt_onednn_multiply(mt_onednn *library, const mt_onednn_product *product);
 bool mt_onednn_multiply_bfloat16(mt_onednn *library, int32_t thread, const mt_onednn_product *product);
+
+/**
+ * Keeps signals off the calling thread; whoever runs products does. The library's float32 kernels for AVX-512 point
+ * the stack at memory from malloc() while they compute: a handler that runs then writes its frame over whatever
+ * lies in front of it. @p before: the mask to give back with pthread_sigmask().
+ */
+void mt_onednn_hold_signals(sigset_t *before);
 
 #endif

@@ -84,6 +84,8 @@ static void sleep_until_work(mt_team *team) {
 
 static void *live(void *argument) {
   const member *self = argument;
+  sigset_t before;
+  mt_onednn_hold_signals(&before);
   while (!atomic_load(&self->team->stop)) {
     take_part(self->team, self->number);
     sleep_until_work(self->team);

@@ -2,6 +2,10 @@
 #include "kernel_case.h"
 #include "tensor/matmul.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+
 typedef struct product_case {
   int64_t m, n, k;
 } product_case;
@@ -151,12 +155,65 @@ static void test_team_does_everything_once(void **state) {
   assert_int_equal(mt_team_create(0, &error, &none), MOTET_ERROR_ARGUMENT);
 }
 
+static volatile uintptr_t stack_begin, stack_end;
+static volatile sig_atomic_t handled, elsewhere;
+
+static void note_frame(int number) {
+  (void)number;
+  const uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  handled++;
+  if (frame < stack_begin || frame >= stack_end) elsewhere++;
+}
+
+/* A signal's handler runs on the stack of the thread it came to, never on memory that a kernel uses as one. */
+static void test_signals_keep_to_the_stack(void **state) {
+  (void)state;
+  enum { M = 96, N = 64, K = 300 };
+  pthread_attr_t attributes;
+  void *begin;
+  size_t bytes;
+  assert_int_equal(pthread_getattr_np(pthread_self(), &attributes), 0);
+  assert_int_equal(pthread_attr_getstack(&attributes, &begin, &bytes), 0);
+  pthread_attr_destroy(&attributes);
+  stack_begin = (uintptr_t)begin, stack_end = stack_begin + bytes;
+  float *a = fresh("a", M * K), *b = fresh("b", N * K), *c = fresh("", M * N);
+  const mt_matmul product = {.transpose_b = true,
+                             .a_float = true,
+                             .b_float = true,
+                             .c_float = true,
+                             .m = M,
+                             .n = N,
+                             .k = K,
+                             .a = a,
+                             .b = b,
+                             .c = c,
+                             .a_stride = K,
+                             .b_stride = K,
+                             .c_stride = N};
+  struct sigaction action = {.sa_handler = note_frame};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGALRM, &action, NULL);
+  for (int32_t threads = 1; threads <= 2; threads++) {
+    motet_error error;
+    mt_team *team;
+    assert_int_equal(mt_team_create(threads, &error, &team), MOTET_OK);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 200}, {0, 200}}, NULL);
+    handled = 0;
+    while (handled < 100) assert_int_equal(mt_matmul_run(backends[0], team, &product, &error), MOTET_OK);
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    mt_team_destroy(team);
+  }
+  assert_int_equal(elsewhere, 0);
+  free(a), free(b), free(c);
+}
+
 int main(void) {
   backend_count = mt_tensor_backend_list(backends, 8);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_products),
       cmocka_unit_test(test_products_do_not_depend_on_threads),
       cmocka_unit_test(test_team_does_everything_once),
+      cmocka_unit_test(test_signals_keep_to_the_stack),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
