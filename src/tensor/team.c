@@ -84,8 +84,6 @@ static void sleep_until_work(mt_team *team) {
 
 static void *live(void *argument) {
   const member *self = argument;
-  sigset_t before;
-  mt_onednn_hold_signals(&before);
   while (!atomic_load(&self->team->stop)) {
     take_part(self->team, self->number);
     sleep_until_work(self->team);
@@ -123,6 +121,21 @@ void mt_team_run(mt_team *team, int64_t count, mt_team_work work, void *context)
 int32_t mt_team_threads(const mt_team *team) { return team->threads; }
 mt_onednn *mt_team_onednn(const mt_team *team) { return team->onednn; }
 
+/* Threads begin with the mask of whoever makes them: never does a signal come to one. */
+static motet_status start_members(mt_team *team, motet_error *error) {
+  sigset_t before;
+  mt_onednn_hold_signals(&before);
+  for (; team->started + 1 < team->threads; team->started++) {
+    member *self = &team->members[team->started];
+    *self = (member){.team = team, .number = team->started + 1};
+    if (pthread_create(&self->thread, NULL, live, self) != 0) break;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (team->started + 1 == team->threads) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_FAILED, "the system does not start thread %d of %d",
+                      (int)team->started + 2, (int)team->threads);
+}
+
 motet_status mt_team_create(int32_t threads, motet_error *error, mt_team **result) {
   *result = NULL;
   if (threads < 1) return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a team of %d threads", (int)threads);
@@ -139,16 +152,8 @@ motet_status mt_team_create(int32_t threads, motet_error *error, mt_team **resul
   }
   status = mt_onednn_create(threads, error, &team->onednn);
   if (status != MOTET_OK) goto fail;
-  for (int32_t i = 0; i + 1 < threads; i++) {
-    member *self = &team->members[i];
-    *self = (member){.team = team, .number = i + 1};
-    if (pthread_create(&self->thread, NULL, live, self) != 0) {
-      status = mt_error_set(error, MOTET_ERROR_FAILED, "the system does not start thread %d of %d", (int)i + 2,
-                            (int)threads);
-      goto fail;
-    }
-    team->started++;
-  }
+  status = start_members(team, error);
+  if (status != MOTET_OK) goto fail;
   *result = team;
   return MOTET_OK;
 fail:
