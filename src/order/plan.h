@@ -39,7 +39,7 @@ typedef struct mt_plan {
   mt_cost_table costs; /* over the program's columns */
   mt_simulation *simulation;
   motet_verification verification;
-  double bound; /* proven: no order of the derived work has a smaller makespan */
+  double bound;          /* proven: no order of the derived work has a smaller makespan */
   const mt_flops *flops; /* for who makes plans of a known model to set; NULL: not known */
 } mt_plan;
 

@@ -10,7 +10,8 @@ mine=10.213.77.1 other=10.213.77.2
 ip netns add "$first" 2>/dev/null && ip netns add "$second" 2>/dev/null ||
   { ip netns del "$first" 2>/dev/null || true; echo "skipped: this machine lets nobody make network namespaces"; exit 77; }
 trap 'ip netns del "$first"; ip netns del "$second"; rm -rf "$work"' EXIT
-ip link add "va$$" netns "$first" type veth peer name "vb$$" netns "$second"
+ip link add "va$$" netns "$first" type veth peer name "vb$$" netns "$second" 2>"$out" ||
+  { echo "skipped: no pair of virtual interfaces: $(cat "$out")"; exit 77; }
 ip -n "$first" addr add "$mine/24" dev "va$$"
 ip -n "$second" addr add "$other/24" dev "vb$$"
 for space in "$first" "$second"; do ip -n "$space" link set lo up; done

@@ -48,7 +48,7 @@ stop() {
     [ ! -s "$work/$name.pid" ] || kill "$(cat "$work/$name.pid")" 2>/dev/null || true
   done
   sleep 1
-  [ -n "${KEEP:-}" ] || rm -rf "$work"
+  rm -rf "$work"
 }
 trap stop EXIT
 munged --force --socket="$work/munge.socket" --key-file="$work/munge.key" --pid-file="$work/munge.pid" \
@@ -64,6 +64,7 @@ done
 
 if ldd "$MOTET" | grep -q mpich; then MOTET_SLURM_MPI=pmi2; else MOTET_SLURM_MPI=pmix; fi
 export MOTET_SLURM_MPI OMPI_MCA_btl_tcp_if_include=lo # both nodes are this machine
+timeout 60 srun -N 2 -n 2 --mpi="$MOTET_SLURM_MPI" true >"$out" 2>&1 || skip "Slurm starts no tasks here: $(cat "$out")"
 losses() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 steps() { sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
 

@@ -32,7 +32,8 @@ static int tear_down(void **state) {
   return 0;
 }
 
-/* Mean and worst error; the simulated program is within 5% of the formula that fits are made with: that knows nothing of transfers. */
+/* Mean and worst error; the simulated program is within 5% of the formula that fits are made with: that knows
+ * nothing of transfers. */
 static void hold(double mean, double worst) {
   double sum = 0;
   for (int r = 0; r < rows.count; r++) {
