@@ -6,18 +6,20 @@ set -eu
 cd "$TEST_DATA"
 work=$(dirname "$out")
 case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+# MPICH's transports find this machine's shared memory behind the namespaces: no test of two hosts.
+if ldd "$MOTET" | grep -q mpich; then echo "skipped: under Open MPI alone"; exit 77; fi
 first="motet-a-$$" second="motet-b-$$"
 mine=10.213.77.1 other=10.213.77.2
 ip netns add "$first" 2>/dev/null && ip netns add "$second" 2>/dev/null ||
   { ip netns del "$first" 2>/dev/null || true; echo "skipped: this machine lets nobody make network namespaces"; exit 77; }
 trap 'ip netns del "$first"; ip netns del "$second"; rm -rf "$work"' EXIT
-ip link add "va$$" netns "$first" type veth peer name "vb$$" netns "$second" 2>"$out" ||
+ip link add motet0 netns "$first" type veth peer name motet0 netns "$second" 2>"$out" ||
   { echo "skipped: no pair of virtual interfaces: $(cat "$out")"; exit 77; }
-ip -n "$first" addr add "$mine/24" dev "va$$"
-ip -n "$second" addr add "$other/24" dev "vb$$"
+ip -n "$first" addr add "$mine/24" dev motet0
+ip -n "$second" addr add "$other/24" dev motet0
 for space in "$first" "$second"; do ip -n "$space" link set lo up; done
-ip -n "$first" link set "va$$" up
-ip -n "$second" link set "vb$$" up
+ip -n "$first" link set motet0 up
+ip -n "$second" link set motet0 up
 
 # What a launcher starts remote commands with: host, then the command.
 cat >"$work/remote" <<END
@@ -28,17 +30,13 @@ shift
 exec ip netns exec "\$space" sh -c "\$*"
 END
 chmod +x "$work/remote"
-if ldd "$MOTET" | grep -q mpich; then
-  set -- mpiexec.mpich -launcher rsh -launcher-exec "$work/remote" -iface "va$$" -hosts "$mine,$other" -n 2
-else
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  set -- mpirun.openmpi -q --bind-to none -n 2 --host "$mine,$other" --mca plm_rsh_agent "$work/remote" \
-    --mca oob_tcp_if_include 10.213.77.0/24 --mca btl_tcp_if_include 10.213.77.0/24
-fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+set -- mpirun.openmpi -q --bind-to none -n 2 --host "$mine,$other" --mca plm_rsh_agent "$work/remote" \
+  --mca oob_tcp_if_include 10.213.77.0/24 --mca btl_tcp_if_include 10.213.77.0/24
 losses() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 
 # Real messages: what goes over the interface is counted.
-sent() { ip netns exec "$first" cat "/sys/class/net/va$$/statistics/tx_bytes"; }
+sent() { ip netns exec "$first" cat "/sys/class/net/motet0/statistics/tx_bytes"; }
 before=$(sent)
 ip netns exec "$first" "$@" "$MOTET" train train/job.yaml output_dir="$work/two" train.steps=3 train.resume=never \
   >"$out" 2>&1 || fail "two hosts: $(cat "$out")"
