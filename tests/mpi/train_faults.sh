@@ -39,7 +39,7 @@ goes_on() { # ranks: the last good checkpoint loads
   expect 0 train train/job.yaml output_dir="$work/run" parallel.pipeline="$1" train.steps=$((last + 1))
   grep -q "resuming from .*step-$last\$" "$out" || fail "$1 ranks do not go on from step $last: $(cat "$out")"
 }
-place='(was at instruction [0-9]+ of step [0-9]+ \([A-Z_]+( of [a-z]+, microbatch [0-9]+)?\)|was between steps|was saving)'
+place='(was at instruction [0-9]+ of step [0-9]+ \([A-Z_]+( of [a-z+]+, microbatch [0-9]+)?\)|was between steps|was saving)'
 
 # A rank that is stopped cannot say so: the starter ends it.
 for ranks in 2 4; do
