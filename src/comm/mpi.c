@@ -112,12 +112,16 @@ static void unlink_transfer(mt_mpi_transport *transport, mt_transfer *transfer) 
     transport->outstanding = transfer->next;
 }
 
+static motet_status job_ended(const mt_transfer *transfer, motet_error *error) {
+  return mt_error_set(error, MOTET_ERROR_FAILED, "the job ended while waiting for rank %d", (int)transfer->peer);
+}
+
 /** Tests the chunks that are still open, called with the lock held. */
 static motet_status test(mt_transfer *transfer, motet_error *error, bool *done) {
   *done = true;
   for (int i = 0; i < transfer->chunks; i++) {
     if (transfer->requests[i] == MPI_REQUEST_NULL) continue;
-    int complete = 0, count = 0;
+    int complete = 0, cancelled = 0, count = 0;
     MPI_Status status;
     int code = MPI_Test(&transfer->requests[i], &complete, &status);
     if (code != MPI_SUCCESS) {
@@ -133,6 +137,9 @@ static motet_status test(mt_transfer *transfer, motet_error *error, bool *done) 
       return MOTET_OK;
     }
     if (!transfer->receive) continue;
+    /* The end of the job cancels what is still to be received; the length of such a message means nothing. */
+    MPI_Test_cancelled(&status, &cancelled);
+    if (cancelled) return job_ended(transfer, error);
     MPI_Get_count(&status, MPI_BYTE, &count);
     if ((size_t)count != chunk_bytes(transfer, i))
       return mt_error_set(error, MOTET_ERROR_FAILED, "rank %d sent %d bytes where %zu were expected",
@@ -145,8 +152,7 @@ static motet_status test(mt_transfer *transfer, motet_error *error, bool *done) 
 static motet_status give_up(mt_mpi_transport *transport, const mt_transfer *transfer, double seconds,
                             motet_error *error) {
   const char *what = transfer->receive ? "nothing has arrived from" : "nothing was taken by";
-  if (transport->base.ended)
-    return mt_error_set(error, MOTET_ERROR_FAILED, "the job ended while waiting for rank %d", (int)transfer->peer);
+  if (transport->base.ended) return job_ended(transfer, error);
   if (transport->hang)
     return mt_error_set(error, MOTET_ERROR_FAILED,
                         "%s rank %d for %.1f s (a message of %zu bytes), and every other rank waits too: the "
