@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,6 +92,12 @@ void mt_error_rule(motet_error *error, const char *rule, int rank, long long ins
   error->rank = rank;
   error->instruction = instruction;
   error->microbatch = microbatch;
+}
+
+motet_status mt_error_system(motet_error *error, const char *what, const char *path) {
+  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "%s: %s", what, strerror(errno));
+  mt_error_place(error, path, 0);
+  return status;
 }
 
 motet_status mt_error_memory(motet_error *error, unsigned long long bytes, const char *purpose) {

@@ -21,6 +21,9 @@ void mt_error_key(motet_error *error, const char *key);
 /** Names the broken rule (NULL: none) and the place in a program. Negative numbers mean "none". */
 void mt_error_rule(motet_error *error, const char *rule, int rank, long long instruction, int microbatch);
 
+/** What the system refused: MOTET_ERROR_IO with "what: " and the text of errno, at @p path. */
+motet_status mt_error_system(motet_error *error, const char *what, const char *path);
+
 /** The error every failed allocation reports. */
 motet_status mt_error_memory(motet_error *error, unsigned long long bytes, const char *purpose);
 

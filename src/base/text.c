@@ -122,3 +122,8 @@ motet_status mt_file_write(const char *path, const void *data, size_t bytes, mot
   mt_text_free(&temporary);
   return status;
 }
+
+motet_status mt_directory_make(const char *path, motet_error *error) {
+  if (mkdir(path, 0777) == 0 || errno == EEXIST) return MOTET_OK;
+  return mt_error_system(error, "the directory cannot be made", path);
+}

@@ -22,6 +22,9 @@ void mt_text_free(mt_text *text);
 /** Reads a whole file; a zero byte is put behind the content. The caller frees `*data` with free(). */
 motet_status mt_file_read(const char *path, motet_error *error, char **data, size_t *bytes);
 
+/** Makes the directory unless it is there. */
+motet_status mt_directory_make(const char *path, motet_error *error);
+
 /** Writes beside @p path, syncs and renames, so that @p path holds the old or the new content, never a part. */
 motet_status mt_file_write(const char *path, const void *data, size_t bytes, motet_error *error);
 

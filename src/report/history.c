@@ -84,16 +84,10 @@ static bool is_same(FILE *file, const mt_history_place *place) {
          memcmp(found, place->mark + MT_HISTORY_MARK - length, length) == 0;
 }
 
-static motet_status system_error(motet_error *error, const char *path) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "cannot be read: %s", strerror(errno));
-  mt_error_place(error, path, 0);
-  return status;
-}
-
 static motet_status read_rest(FILE *file, const char *path, motet_error *error, mt_text *rest) {
   char block[65536];
   for (size_t count; (count = fread(block, 1, sizeof block, file)) > 0;) mt_text_bytes(rest, block, count);
-  if (ferror(file)) return system_error(error, path);
+  if (ferror(file)) return mt_error_system(error, "cannot be read", path);
   return rest->failed ? mt_error_memory(error, rest->length, "metrics") : MOTET_OK;
 }
 
@@ -110,7 +104,7 @@ static motet_status update_file(mt_history *history, const char *path, take_line
                                 mt_history_place *place, bool *changed, motet_error *error) {
   FILE *file = fopen(path, "rbe");
   if (file == NULL) {
-    if (errno != ENOENT && errno != ENOTDIR) return system_error(error, path);
+    if (errno != ENOENT && errno != ENOTDIR) return mt_error_system(error, "cannot be read", path);
     forget(history, count, place, changed);
     return MOTET_OK;
   }

@@ -113,12 +113,6 @@ void mt_tensorboard_event(mt_text *out, double wall_seconds, int64_t step, const
   mt_text_free(&summary);
 }
 
-static motet_status system_error(motet_error *error, const char *what, const char *path) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "%s: %s", what, strerror(errno));
-  mt_error_place(error, path, 0);
-  return status;
-}
-
 static double now_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -132,7 +126,7 @@ static motet_status write_event(mt_tensorboard *board, const mt_text *event, mot
   if (event->failed || record.failed)
     status = mt_error_memory(error, event->length, "an event");
   else if (fwrite(record.data, 1, record.length, board->file) != record.length || fflush(board->file) != 0)
-    status = system_error(error, "an event cannot be written", board->path.data);
+    status = mt_error_system(error, "an event cannot be written", board->path.data);
   mt_text_free(&record);
   return status;
 }
@@ -154,7 +148,7 @@ static motet_status open_file(mt_tensorboard *board, const char *directory, mote
   }
   if (descriptor >= 0) board->file = fdopen(descriptor, "wb");
   if (board->file != NULL) return MOTET_OK;
-  motet_status status = system_error(error, "the event file cannot be made", board->path.data);
+  motet_status status = mt_error_system(error, "the event file cannot be made", board->path.data);
   if (descriptor >= 0) close(descriptor);
   return status;
 }
@@ -177,8 +171,8 @@ static motet_status write_begin(mt_tensorboard *board, int64_t last_step, motet_
 
 motet_status mt_tensorboard_open(const char *directory, int64_t last_step, motet_error *error,
                                  mt_tensorboard **out) {
-  if (mkdir(directory, 0777) != 0 && errno != EEXIST)
-    return system_error(error, "the directory cannot be made", directory);
+  motet_status made = mt_directory_make(directory, error);
+  if (made != MOTET_OK) return made;
   mt_tensorboard *board = calloc(1, sizeof *board);
   if (board == NULL) return mt_error_memory(error, sizeof *board, "an event file");
   motet_status status = open_file(board, directory, error);

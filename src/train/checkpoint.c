@@ -30,21 +30,10 @@ static motet_status MT_PRINTF(3, 4) compose(char path[PATH_SIZE], motet_error *e
   return mt_error_set(error, MOTET_ERROR_LIMIT, "a checkpoint's path is longer than %d characters", PATH_SIZE - 1);
 }
 
-static motet_status system_error(motet_error *error, const char *what, const char *path) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "%s: %s", what, strerror(errno));
-  mt_error_place(error, path, 0);
-  return status;
-}
-
-static motet_status make_directory(const char *path, motet_error *error) {
-  if (mkdir(path, 0777) == 0 || errno == EEXIST) return MOTET_OK;
-  return system_error(error, "the directory cannot be made", path);
-}
-
 static motet_status sync_directory(const char *path, motet_error *error) {
   int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   bool good = directory >= 0 && fsync(directory) == 0;
-  motet_status status = good ? MOTET_OK : system_error(error, "the directory cannot be synced", path);
+  motet_status status = good ? MOTET_OK : mt_error_system(error, "the directory cannot be synced", path);
   if (directory >= 0) close(directory);
   return status;
 }
@@ -81,7 +70,7 @@ static int newest_first(const void *left, const void *right) {
 static motet_status list_steps(const char *checkpoints, motet_error *error, step_array *steps) {
   DIR *directory = opendir(checkpoints);
   if (directory == NULL)
-    return errno == ENOENT ? MOTET_OK : system_error(error, "the directory cannot be read", checkpoints);
+    return errno == ENOENT ? MOTET_OK : mt_error_system(error, "the directory cannot be read", checkpoints);
   bool good = true;
   for (struct dirent *entry = readdir(directory); entry != NULL && good; entry = readdir(directory)) {
     int64_t step = step_of(entry->d_name);
@@ -143,11 +132,11 @@ static motet_status prune(const char *checkpoints, int64_t keep, motet_error *er
 /** What rank 0 does before the others write. */
 static motet_status begin(const mt_checkpoint_writer *writer, const char *checkpoints, const char *temporary,
                           motet_error *error) {
-  motet_status status = make_directory(writer->output_dir, error);
-  if (status == MOTET_OK) status = make_directory(checkpoints, error);
+  motet_status status = mt_directory_make(writer->output_dir, error);
+  if (status == MOTET_OK) status = mt_directory_make(checkpoints, error);
   if (status != MOTET_OK) return status;
   remove_directory(temporary);
-  status = make_directory(temporary, error);
+  status = mt_directory_make(temporary, error);
   if (status == MOTET_OK) status = copy_file(writer->config_path, temporary, "config.json", error);
   return status == MOTET_OK ? copy_file(writer->tokenizer_path, temporary, "tokenizer.json", error) : status;
 }
@@ -163,7 +152,7 @@ static motet_status finish(const mt_checkpoint_writer *writer, const mt_checkpoi
   if (status != MOTET_OK) return status;
   remove_directory(final); /* the same step again, after a resume from an older one */
   if (rename(temporary, final) != 0)
-    return system_error(error, "the checkpoint cannot be renamed into place", final);
+    return mt_error_system(error, "the checkpoint cannot be renamed into place", final);
   status = sync_directory(checkpoints, error);
   return status == MOTET_OK ? prune(checkpoints, writer->keep, error) : status;
 }

@@ -39,15 +39,9 @@ typedef struct entry {
   int64_t bytes; /* of the features */
 } entry;
 
-static motet_status system_error(motet_error *error, const char *what, const char *path) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "%s: %s", what, strerror(errno));
-  mt_error_place(error, path, 0);
-  return status;
-}
-
 static motet_status make_directory(const char *path, motet_error *error) {
   if (mkdir(path, 0777) == 0 || errno == EEXIST) return MOTET_OK;
-  return system_error(error, "the directory of cached features cannot be made", path);
+  return mt_error_system(error, "the directory of cached features cannot be made", path);
 }
 
 motet_status mt_feature_cache_create(const mt_feature_cache_options *options, motet_error *error,
@@ -83,7 +77,7 @@ static motet_status look_at(mt_feature_cache *cache, const mt_dataset_medium_vie
                             const content **result) {
   content *known = &cache->contents[medium->number];
   struct stat now;
-  if (stat(medium->path, &now) != 0) return system_error(error, "the picture cannot be read", medium->path);
+  if (stat(medium->path, &now) != 0) return mt_error_system(error, "the picture cannot be read", medium->path);
   content fresh = {.known = true,
                    .bytes = now.st_size,
                    .seconds = now.st_mtim.tv_sec,
@@ -145,7 +139,7 @@ static motet_status read_entry(mt_feature_cache *cache, const entry *wanted, mot
   *good = false;
   FILE *file = fopen(wanted->path, "rbe");
   if (file == NULL)
-    return errno == ENOENT ? MOTET_OK : system_error(error, "cached features cannot be read", wanted->path);
+    return errno == ENOENT ? MOTET_OK : mt_error_system(error, "cached features cannot be read", wanted->path);
   motet_status status = reserve(cache, (size_t)wanted->bytes + 1, error);
   if (status == MOTET_OK && fread(first, sizeof first, 1, file) == 1 &&
       fread(header, sizeof header, 1, file) == 1 &&
@@ -229,14 +223,14 @@ static motet_status write_entry(const entry *at, const void *features, motet_err
   /* No other process has this name; what a killed one leaves behind is never read. */
   snprintf(temporary, sizeof temporary, "%s.%ld.partial", at->path, (long)getpid());
   FILE *file = fopen(temporary, "wbe");
-  if (file == NULL) return system_error(error, "features cannot be cached", temporary);
+  if (file == NULL) return mt_error_system(error, "features cannot be cached", temporary);
   bool good = fwrite(magic, sizeof magic, 1, file) == 1 && fwrite(header, sizeof header, 1, file) == 1 &&
               fwrite(features, 1, (size_t)at->bytes, file) == (size_t)at->bytes;
   int reason = errno;
   good = fclose(file) == 0 && good;
   if (good && rename(temporary, at->path) == 0) return MOTET_OK;
   errno = good ? errno : reason;
-  status = system_error(error, "features cannot be cached", at->path);
+  status = mt_error_system(error, "features cannot be cached", at->path);
   unlink(temporary);
   return status;
 }

@@ -22,17 +22,6 @@ struct mt_metrics {
   mt_tensorboard *board; /* NULL: none asked for */
 };
 
-static motet_status system_error(motet_error *error, const char *what, const char *path) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_IO, "%s: %s", what, strerror(errno));
-  mt_error_place(error, path, 0);
-  return status;
-}
-
-static motet_status make_directory(const char *path, motet_error *error) {
-  if (mkdir(path, 0777) == 0 || errno == EEXIST) return MOTET_OK;
-  return system_error(error, "the directory cannot be made", path);
-}
-
 /** Keeps the whole lines of steps up to @p last_step and opens the file for appending. */
 static motet_status open_lines(const char *path, int64_t last_step, motet_error *error, FILE **file) {
   char *old = NULL;
@@ -55,7 +44,7 @@ static motet_status open_lines(const char *path, int64_t last_step, motet_error 
   mt_text_free(&kept);
   if (status != MOTET_OK) return status;
   *file = fopen(path, "ae");
-  return *file != NULL ? MOTET_OK : system_error(error, "the file cannot be opened", path);
+  return *file != NULL ? MOTET_OK : mt_error_system(error, "the file cannot be opened", path);
 }
 
 motet_status mt_metrics_open(const char *output_dir, int64_t last_step, motet_error *error, mt_metrics **out) {
@@ -73,8 +62,8 @@ motet_status mt_metrics_open(const char *output_dir, int64_t last_step, motet_er
   if (metrics->steps_path == NULL || metrics->evaluation_path == NULL || metrics->metrics_path == NULL ||
       metrics->timeline_dir == NULL || metrics->output_dir == NULL)
     status = mt_error_memory(error, strlen(output_dir), "the metrics");
-  if (status == MOTET_OK) status = make_directory(output_dir, error);
-  if (status == MOTET_OK) status = make_directory(metrics->timeline_dir, error);
+  if (status == MOTET_OK) status = mt_directory_make(output_dir, error);
+  if (status == MOTET_OK) status = mt_directory_make(metrics->timeline_dir, error);
   if (status == MOTET_OK) status = open_lines(metrics->metrics_path, last_step, error, &metrics->metrics);
   if (status == MOTET_OK) status = open_lines(metrics->steps_path, last_step, error, &metrics->steps);
   if (status == MOTET_OK) status = open_lines(metrics->evaluation_path, last_step, error, &metrics->evaluation);
@@ -105,7 +94,7 @@ motet_status mt_metrics_tensorboard(mt_metrics *metrics, int64_t last_step, mote
 static motet_status append(FILE *file, const char *path, const mt_text *text, motet_error *error) {
   if (text->failed) return mt_error_memory(error, text->length, "a line of metrics");
   bool good = fwrite(text->data, 1, text->length, file) == text->length && fflush(file) == 0;
-  return good ? MOTET_OK : system_error(error, "a line of metrics cannot be written", path);
+  return good ? MOTET_OK : mt_error_system(error, "a line of metrics cannot be written", path);
 }
 
 /** JSON knows no NaN. */
