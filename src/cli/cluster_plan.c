@@ -47,23 +47,7 @@ static int print_cluster(const mt_cluster_setup *setup) {
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
   int code = options->json ? MT_EXIT_DONE : print_cluster(setup);
   if (code != MT_EXIT_DONE) return code;
-  json_t *members = job_members(setup, made);
-  mt_presentation presentation = {.report = {.program = made->plan.program,
-                                             .simulation = made->plan.simulation,
-                                             .verification = &made->plan.verification,
-                                             .schedule = made->schedule,
-                                             .bound = made->plan.bound},
-                                  .program_path = options->program_path,
-                                  .trace_path = options->trace_path,
-                                  .trace_format = options->trace_format,
-                                  .page_path = options->page_path,
-                                  .costs = &made->plan.costs,
-                                  .json = options->json,
-                                  .summary = options->summary,
-                                  .extra = members};
-  code = mt_present(&presentation);
-  json_decref(members);
-  return code;
+  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup, made));
 }
 
 int mt_cluster_plan_present(const char *path, int override_count, char *const *overrides,

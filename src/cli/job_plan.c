@@ -2,6 +2,27 @@
 
 #include "cli/present.h"
 
+int mt_job_plan_present(const mt_plan *plan, const char *schedule, const mt_job_plan_options *options,
+                        json_t *extra) {
+  mt_presentation presentation = {.report = {.program = plan->program,
+                                             .simulation = plan->simulation,
+                                             .verification = &plan->verification,
+                                             .schedule = schedule,
+                                             .flops = plan->flops,
+                                             .bound = plan->bound},
+                                  .program_path = options->program_path,
+                                  .trace_path = options->trace_path,
+                                  .trace_format = options->trace_format,
+                                  .page_path = options->page_path,
+                                  .costs = &plan->costs,
+                                  .json = options->json,
+                                  .summary = options->summary,
+                                  .extra = extra};
+  int code = mt_present(&presentation);
+  json_decref(extra);
+  return code;
+}
+
 #ifdef MOTET_WITH_RUNTIME
 
 #include "train/setup.h"
@@ -12,26 +33,6 @@ static json_t *job_members(const mt_plan *plan) {
   json_object_set_new(members, "step_seconds", json_real(plan->simulation->makespan));
   json_object_set_new(members, "memory", mt_report_json_memory(plan->program, &plan->verification));
   return members;
-}
-
-static int present(const mt_plan *plan, const mt_job_plan_options *options) {
-  json_t *members = job_members(plan);
-  mt_presentation presentation = {.report = {.program = plan->program,
-                                             .simulation = plan->simulation,
-                                             .verification = &plan->verification,
-                                             .flops = plan->flops,
-                                             .bound = plan->bound},
-                                  .program_path = options->program_path,
-                                  .trace_path = options->trace_path,
-                                  .trace_format = options->trace_format,
-                                  .page_path = options->page_path,
-                                  .costs = &plan->costs,
-                                  .json = options->json,
-                                  .summary = options->summary,
-                                  .extra = members};
-  int code = mt_present(&presentation);
-  json_decref(members);
-  return code;
 }
 
 int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options) {
@@ -48,7 +49,8 @@ int mt_job_plan(const char *path, int override_count, char *const *overrides, co
   if (status == MOTET_OK) mt_job_phase_at(job, 0, &view, &begin, &end);
   if (status == MOTET_OK) status = mt_setup_open(&view, &error, &setup);
   if (status == MOTET_OK) status = mt_setup_plan(&setup, arena, &error, &plan);
-  int code = status == MOTET_OK ? present(&plan, options) : mt_cli_fail(&error, options->json);
+  int code = status == MOTET_OK ? mt_job_plan_present(&plan, NULL, options, job_members(&plan))
+                                : mt_cli_fail(&error, options->json);
   mt_plan_free(&plan);
   mt_setup_close(&setup);
   mt_job_destroy(job);

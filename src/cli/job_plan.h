@@ -2,6 +2,9 @@
 #ifndef MT_CLI_JOB_PLAN_H
 #define MT_CLI_JOB_PLAN_H
 
+#include "order/plan.h"
+
+#include <jansson.h>
 #include <stdbool.h>
 
 typedef struct mt_job_plan_options {
@@ -9,6 +12,11 @@ typedef struct mt_job_plan_options {
   const char *trace_format;                          /* as mt_trace_files_write() takes it */
   bool json, summary;
 } mt_job_plan_options;
+
+/** Presents a plan. @p schedule as planned, or NULL: the program's; @p extra: members to add to the JSON document,
+ * or NULL; it is released. Returns the exit code. */
+int mt_job_plan_present(const mt_plan *plan, const char *schedule, const mt_job_plan_options *options,
+                        json_t *extra);
 
 /** Plans the first step of the job at @p path with `key=value` overrides and presents it. Returns the exit code. */
 int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options);

@@ -245,22 +245,8 @@ static int present(const mt_search_space *space, const mt_search_result *result,
     mt_text_free(&text);
     if (code != MT_EXIT_DONE) return code;
   }
-  const mt_plan *plan = &result->plan.plan;
   json_t *members = options->json ? extra_members(space, result) : NULL;
-  mt_presentation presentation = {.report = {.program = plan->program,
-                                             .simulation = plan->simulation,
-                                             .verification = &plan->verification,
-                                             .bound = plan->bound},
-                                  .program_path = options->program_path,
-                                  .trace_path = options->trace_path,
-                                  .trace_format = options->trace_format,
-                                  .page_path = options->page_path,
-                                  .costs = &plan->costs,
-                                  .json = options->json,
-                                  .summary = options->summary,
-                                  .extra = members};
-  int code = mt_present(&presentation);
-  json_decref(members);
+  int code = mt_job_plan_present(&result->plan.plan, NULL, options, members);
   return code == MT_EXIT_DONE && interrupted ? MT_EXIT_INTERRUPTED : code;
 }
 
