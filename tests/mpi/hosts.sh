@@ -2,10 +2,7 @@
 # motet train under mpirun on two hosts: network namespaces of this machine, joined by a pair of virtual interfaces. The
 # losses are those of two ranks on one host. Skipped where namespaces may not be made.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 # MPICH's transports find this machine's shared memory behind the namespaces: no test of two hosts.
 if ldd "$MOTET" | grep -q mpich; then echo "skipped: under Open MPI alone"; exit 77; fi
 first="motet-a-$$" second="motet-b-$$"
@@ -33,7 +30,6 @@ chmod +x "$work/remote"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 set -- mpirun.openmpi -q --bind-to none -n 2 --host "$mine,$other" --mca plm_rsh_agent "$work/remote" \
   --mca oob_tcp_if_include 10.213.77.0/24 --mca btl_tcp_if_include 10.213.77.0/24
-losses() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 
 # Real messages: what goes over the interface is counted.
 sent() { ip netns exec "$first" cat "/sys/class/net/motet0/statistics/tx_bytes"; }
@@ -42,8 +38,8 @@ ip netns exec "$first" "$@" "$MOTET" train train/job.yaml output_dir="$work/two"
   >"$out" 2>&1 || fail "two hosts: $(cat "$out")"
 [ $(($(sent) - before)) -gt 100000 ] || fail "only $(($(sent) - before)) bytes between the hosts"
 expect 0 train train/job.yaml output_dir="$work/one" train.steps=3
-[ "$(losses "$work/two")" = "$(losses "$work/one")" ] || fail "two hosts: $(losses "$work/two"), one: $(losses "$work/one")"
-[ "$(losses "$work/one" | wc -w)" -eq 3 ] || fail "losses: $(losses "$work/one")"
+[ "$(losses "two")" = "$(losses "one")" ] || fail "two hosts: $(losses "two"), one: $(losses "one")"
+[ "$(losses "one" | wc -w)" -eq 3 ] || fail "losses: $(losses "one")"
 for file in "$work"/one/checkpoints/step-3/*.safetensors; do
   cmp "$file" "$work/two/checkpoints/step-3/$(basename "$file")" || fail "other weights: $(basename "$file")"
 done

@@ -3,11 +3,8 @@
 # ranks without Slurm; a run that is asked to stop saves and goes back into the queue. Skipped where Slurm is not
 # installed or may not be started.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
 batch=$(cd "$(dirname "$0")/../../examples/slurm" && pwd)/train.sbatch
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 skip() { echo "skipped: $*"; exit 77; }
 for program in munged slurmctld slurmd sbatch; do
   command -v "$program" >/dev/null || skip "$program is not installed"
@@ -66,13 +63,12 @@ done
 if ldd "$MOTET" | grep -q mpich; then MOTET_SLURM_MPI=pmi2; else MOTET_SLURM_MPI=pmix; fi
 export MOTET_SLURM_MPI OMPI_MCA_btl_tcp_if_include=lo # both nodes are this machine
 timeout 60 srun -N 2 -n 2 --mpi="$MOTET_SLURM_MPI" true >"$out" 2>&1 || skip "Slurm starts no tasks here: $(cat "$out")"
-losses() { sed -n 's/.*"loss": \([0-9.e+-]*\).*/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 steps() { sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$1/metrics.jsonl"; }
 
 sbatch -Q --wait -o "$work/batch.log" "$batch" train/job.yaml output_dir="$work/batch" train.steps=3 ||
   fail "the batch job: $(cat "$work/batch.log") $(tail -n 5 "$work/one.log")"
 expect 0 train train/job.yaml output_dir="$work/plain" train.steps=3
-[ "$(losses "$work/batch")" = "$(losses "$work/plain")" ] || fail "Slurm: $(losses "$work/batch"), without: $(losses "$work/plain")"
+[ "$(losses "batch")" = "$(losses "plain")" ] || fail "Slurm: $(losses "batch"), without: $(losses "plain")"
 [ "$(steps "$work/batch" | wc -l)" -eq 3 ] || fail "steps: $(steps "$work/batch")"
 
 # Asked to stop as before a time limit: the step is saved, the job is in the queue again.

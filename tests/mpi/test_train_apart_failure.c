@@ -3,13 +3,6 @@
 #include "trial.h"
 #include "verdict.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static mt_transport *transport;
 
 static void test_spoiled_rank_is_named(void **state) {
@@ -49,13 +42,8 @@ static void test_spoiled_rank_is_named(void **state) {
 static void keep_quiet(void *context, const motet_error *error) { (void)context, (void)error; }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 5, .report = keep_quiet};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(5, keep_quiet);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_spoiled_rank_is_named)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   failed = verdict_share(transport->rank, transport->ranks, failed);

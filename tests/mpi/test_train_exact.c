@@ -4,14 +4,6 @@
 #define TRIAL_ALL_MICROBATCHES 12 /* for one, two and three replicas */
 #include "trial.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static mt_transport *transport;
 
 static const char *const schedules[] = {
@@ -84,36 +76,27 @@ static void run_some(const mt_internvl *config, const bool trainable[3], int fir
   trial_data_free(&data);
 }
 
-static mt_internvl read_config(void) {
-  mt_internvl config;
-  motet_error error;
-  if (mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config) != MOTET_OK)
-    fail_msg("%s", error.text);
-  config.image_token = 0;
-  return config;
-}
-
 static void test_everything_trains(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_some(&config, (bool[3]){true, true, true}, 0, 1);
 }
 
 static void test_frozen_encoder(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_some(&config, (bool[3]){false, false, true}, 1, 3);
 }
 
 static void test_projector_alone_trains(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_some(&config, (bool[3]){false, true, false}, 2, 3);
 }
 
 static void test_tied_embeddings(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   config.decoder.tied_embeddings = true;
   run_some(&config, (bool[3]){true, true, true}, 2, 3);
 }
@@ -123,7 +106,7 @@ static void test_recompute(void **state) {
   (void)state;
   motet_error error;
   static trial_data data;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   trial_data_fill(&data, &config, true);
   static const char *const chosen[] = {"<vision+projector: transpose, llm: 1f1b>",
                                        "<vision+projector: inline, llm: 1f1b(virtual=2)>",
@@ -149,13 +132,8 @@ static void test_recompute(void **state) {
 }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(5, NULL);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_everything_trains),
       cmocka_unit_test(test_frozen_encoder),
@@ -164,7 +142,5 @@ int main(void) {
       cmocka_unit_test(test_recompute),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  if (failed != 0) mt_transport_fail(transport, &error);
-  mt_transport_destroy(transport);
-  return failed;
+  return trial_finish(transport, failed);
 }

@@ -2,13 +2,7 @@
 #include "trial.h"
 #include "verdict.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static mt_transport *transport;
 static int reports;
@@ -88,13 +82,8 @@ static void test_lost_message_is_named(void **state) {
 }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 1, .report = keep};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(1, keep);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost_message_is_named)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   failed = verdict_share(transport->rank, transport->ranks, failed);

@@ -5,14 +5,6 @@
 #define TRIAL_ALL_MICROBATCHES 4
 #include "trial.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static mt_transport *transport;
 
 static const char *name_of(const trial *what) {
@@ -72,15 +64,6 @@ static void run(trial_data *data, const trial *what, const trial_result *referen
   mt_network_destroy(result.network);
 }
 
-static mt_internvl read_config(void) {
-  mt_internvl config;
-  motet_error error;
-  if (mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config) != MOTET_OK)
-    fail_msg("%s", error.text);
-  config.image_token = 0;
-  return config;
-}
-
 static const char *const schedules[] = {
     "<vision+projector: inline, llm: 1f1b>",
     "<vision+projector: transpose(order=prefix), llm: 1f1b>",
@@ -91,7 +74,7 @@ static const char *const schedules[] = {
 static void run_all(const bool trainable[3], bool tied) {
   motet_error error;
   static trial_data data;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   config.decoder.tied_embeddings = tied;
   trial_data_fill(&data, &config, true);
   trial alone = {.schedule = schedules[0], .pipeline = 1, .replicas = 1};
@@ -135,20 +118,13 @@ static void test_projector_alone_trains(void **state) {
 }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(5, NULL);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_everything_trains),
       cmocka_unit_test(test_frozen_encoder),
       cmocka_unit_test(test_projector_alone_trains),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  if (failed != 0) mt_transport_fail(transport, &error);
-  mt_transport_destroy(transport);
-  return failed;
+  return trial_finish(transport, failed);
 }

@@ -3,14 +3,6 @@
 #define TRIAL_ALL_MICROBATCHES 4
 #include "trial.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 enum { PATTERNS = 1 << TRIAL_MICROBATCHES };
 
 static mt_transport *transport;
@@ -77,8 +69,7 @@ static void test_every_pattern(void **state) {
   motet_error error;
   mt_transport *self;
   if (transport->ranks > 4) skip();
-  assert_int_equal(mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config), MOTET_OK);
-  config.image_token = 0;
+  config = trial_config();
   assert_int_equal(mt_transport_self_create(&(mt_transport_options){.ranks = 1}, &error, &self), MOTET_OK);
   for (int pattern = 0; pattern < PATTERNS && transport->rank == 0; pattern++) {
     run_alone(self, false, pattern);
@@ -99,16 +90,9 @@ static void test_every_pattern(void **state) {
 }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(5, NULL);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_pattern)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  if (failed != 0) mt_transport_fail(transport, &error);
-  mt_transport_destroy(transport);
-  return failed;
+  return trial_finish(transport, failed);
 }

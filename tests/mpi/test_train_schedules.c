@@ -2,14 +2,6 @@
  * whatever the schedule, the owners, the pipeline's and the data's width, and what is frozen. */
 #include "trial.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 static mt_transport *transport;
 
 static void compare(const trial_result *result, const trial_result *reference, const trial *what) {
@@ -64,15 +56,6 @@ static void run(const mt_internvl *config, const trial *what, bool text_only_too
   trial_data_free(&data);
 }
 
-static mt_internvl read_config(void) {
-  mt_internvl config;
-  motet_error error;
-  if (mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config) != MOTET_OK)
-    fail_msg("%s", error.text);
-  config.image_token = 0;
-  return config;
-}
-
 static const char *const schedules[] = {
     "<vision+projector: inline, llm: 1f1b>",
     "<vision+projector: transpose(order=prefix), llm: 1f1b>",
@@ -100,19 +83,19 @@ static void run_all(const mt_internvl *config, const bool trainable[3], bool tex
 
 static void test_everything_trains(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_all(&config, (bool[3]){true, true, true}, true);
 }
 
 static void test_frozen_encoder(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_all(&config, (bool[3]){false, false, true}, true);
 }
 
 static void test_projector_alone_trains(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   run_all(&config, (bool[3]){false, true, false}, true);
 }
 
@@ -129,7 +112,7 @@ static void test_dedicated(void **state) {
       {"<vision+projector: dedicate(ranks=2, inner=gpipe), llm: 1f1b(virtual=2)>", 4},
       {"<vision: dedicate(ranks=1), projector: transpose, llm: 1f1b>", 4},
   };
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     for (int all = 0; all < 2; all++) {
       trial what = {.schedule = rows[i].schedule,
@@ -142,7 +125,7 @@ static void test_dedicated(void **state) {
 
 static void test_tied_embeddings(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   config.decoder.tied_embeddings = true;
   run_all(&config, (bool[3]){true, true, true}, true);
 }
@@ -150,7 +133,7 @@ static void test_tied_embeddings(void **state) {
 /* Features of the next step's first microbatches are computed in this step's tail. */
 static void test_ahead(void **state) {
   (void)state;
-  mt_internvl config = read_config();
+  mt_internvl config = trial_config();
   for (int32_t replicas = 1; replicas <= 2 && transport->ranks % replicas == 0; replicas++)
     for (int text_only_too = 0; text_only_too < 2; text_only_too++) {
       trial what = {.schedule = "<vision+projector: transpose(order=ahead), llm: 1f1b>",
@@ -162,20 +145,13 @@ static void test_ahead(void **state) {
 }
 
 int main(void) {
-  motet_error error;
-  mt_transport_options options = {.ranks = 1, .hang_seconds = 5};
-  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
-  if (mt_transport_mpi_create(&options, &error, &transport) != MOTET_OK) {
-    fprintf(stderr, "%s\n", error.text);
-    return 2;
-  }
+  transport = trial_connect(5, NULL);
+  if (transport == NULL) return 2;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_everything_trains),      cmocka_unit_test(test_frozen_encoder),
       cmocka_unit_test(test_projector_alone_trains), cmocka_unit_test(test_dedicated),
       cmocka_unit_test(test_tied_embeddings),        cmocka_unit_test(test_ahead),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  if (failed != 0) mt_transport_fail(transport, &error);
-  mt_transport_destroy(transport);
-  return failed;
+  return trial_finish(transport, failed);
 }

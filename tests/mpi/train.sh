@@ -2,14 +2,9 @@
 # motet train: the same losses under every width and schedule, checkpoints that any of them continues, bit for bit on
 # the same plan, and what a run leaves behind.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 
 run() { name=$1; shift; expect 0 train train/job.yaml output_dir="$work/$name" "$@"; }
-# A field of every line of a run's metrics, to five digits.
-column() { sed -n "s/.*\"$2\": \([0-9.e+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | awk '{ printf "%.5g\n", $1 }'; }
 
 # Over a run each picture is decoded once, by whichever rank.
 decoded() { column "$1" decoded_tiles | awk '{ sum += $1 } END { print sum }'; }

@@ -2,15 +2,9 @@
 # motet train with context parallelism: the same losses as alone whatever the plane, the groups, the pipeline and the
 # replicas; the same bits run to run; evaluation, resuming, records; and what is refused, with its key.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 
 run() { name=$1; shift; expect 0 train train/job.yaml output_dir="$work/$name" "$@"; }
-# A field of every line of a run's metrics, to five digits.
-column() { sed -n "s/.*\"$2\": \([0-9.e+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | awk '{ printf "%.5g\n", $1 }'; }
-weights() { sed -n 's/.*"weights_digest": "\([0-9a-f]*\)".*/\1/p' "$work/$1/metrics.jsonl"; }
 
 run alone parallel.pipeline=1 schedule='<vision+projector: inline, llm: 1f1b>' train.eval_every=3
 for variant in "1 1 4 3 flexible 1 <vision+projector: transpose, llm: 1f1b>" "2 1 4 2 static 2 <vision+projector: transpose(order=prefix), llm: 1f1b>" \

@@ -2,10 +2,7 @@
 # deterministic: exact: the same losses and weights, bit for bit, after 20 steps under any schedule, pipeline and data
 # width, also when a run is continued under another; and by default the same bits on the same plan.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 
 run() {
   name=$1

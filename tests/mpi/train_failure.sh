@@ -1,10 +1,7 @@
 #!/bin/sh
 # What goes wrong ends all ranks within seconds, with one message that says what and where.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 
 refuse() { # exit code, pattern, then key=value words
   code=$1 pattern=$2

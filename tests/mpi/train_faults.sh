@@ -2,10 +2,7 @@
 # Faults of single ranks while 2 to 4 of them train: stopped, killed, no room for a file, no memory, a loss that is no
 # number. All end within five seconds, with one message that names the rank and where it was; what was saved loads.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 
 start() { # ranks, then key=value words; returns after two steps
   ranks=$1

@@ -3,10 +3,7 @@
 # encoder computed where features are there; nothing stale where weights, pictures or preprocessing change; damaged
 # files found.
 set -eu
-. "$(dirname "$0")/../cli/lib.sh"
-cd "$TEST_DATA"
-work=$(dirname "$out")
-case $SANITIZE in *address*) export ASAN_OPTIONS=detect_leaks=0 ;; esac # MPI libraries leave memory behind
+. "$(dirname "$0")/lib.sh"
 cp -r image/pictures "$work/pictures"
 
 run() {
@@ -18,10 +15,8 @@ run() {
 cached() { run "$@" data.feature_cache="$work/cache"; }
 # The reference: a cache of its own, empty at first.
 fresh() { run "$@" data.feature_cache="$work/fresh_$1"; }
-losses() { sed -n 's/.*"loss": \([0-9.]*\).*/\1/p' "$work/$1/metrics.jsonl"; }
 near_losses() { losses "$1" >"$work/one" && losses "$2" | paste "$work/one" - | awk '($1 - $2) ^ 2 > 1e-10 * $1 ^ 2 { exit 1 }'; }
-digests() { sed -n 's/.*"weights_digest": "\([0-9a-f]*\)".*/\1/p' "$work/$1/metrics.jsonl"; }
-same() { [ "$(digests "$1")" = "$(digests "$2")" ] || fail "$3"; }
+same() { [ "$(weights "$1")" = "$(weights "$2")" ] || fail "$3"; }
 files() { find "$work/cache" -type f | wc -l; }
 # "microbatches with pictures, of them cached" in the last step's program.
 marks() {

@@ -8,9 +8,15 @@
 #include "train/share.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #ifndef TRIAL_ALL_MICROBATCHES
 #define TRIAL_ALL_MICROBATCHES 8
@@ -21,6 +27,37 @@ enum {
   TRIAL_TOKENS_MAX = 64,
   TRIAL_PARAMETERS_MAX = 512
 };
+
+/** The test's transport over all ranks that the launcher started; NULL, with the reason printed, where there is
+ * none. */
+static inline mt_transport *trial_connect(double hang_seconds, mt_transport_report *report) {
+  motet_error error;
+  mt_transport *transport;
+  mt_transport_options options = {.ranks = 1, .hang_seconds = hang_seconds, .report = report};
+  if (!mt_transport_launched(&options.ranks, NULL)) options.ranks = 1;
+  if (mt_transport_mpi_create(&options, &error, &transport) == MOTET_OK) return transport;
+  fprintf(stderr, "%s\n", error.text);
+  return NULL;
+}
+
+/** Ends the test on all ranks, also where only some of them failed. Returns the exit code. */
+static inline int trial_finish(mt_transport *transport, int failed) {
+  motet_error error;
+  motet_error_clear(&error);
+  if (failed != 0) mt_transport_fail(transport, &error);
+  mt_transport_destroy(transport);
+  return failed;
+}
+
+/** The tiny model of tests/data/train; its image token is one that the trial's rows have. */
+static inline mt_internvl trial_config(void) {
+  mt_internvl config;
+  motet_error error;
+  if (mt_internvl_read(MOTET_TEST_DATA "/train/config.json", &error, &config) != MOTET_OK)
+    fail_msg("%s", error.text);
+  config.image_token = 0;
+  return config;
+}
 
 typedef struct trial_microbatch {
   mt_batch shape;

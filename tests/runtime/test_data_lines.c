@@ -1,53 +1,7 @@
 /* Lines of data files: the ways to write a sample, and what wrong ones are told. */
-#include "base/text.h"
-#include "data/dataset.h"
-#include "data/image.h"
+#include "dataset_case.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define PICTURES MOTET_TEST_DATA "/image/pictures"
 #define ANSWER "{\"role\":\"assistant\",\"content\":\"ok\"}"
-
-static const mt_internvl CONFIG = {
-    .vision = {.image_size = 14},
-    .decoder = {.vocabulary = 1000},
-    .tokens_per_tile = 4,
-    .image_token = -1,
-    .min_tiles = 1,
-    .max_tiles = 6,
-    .use_thumbnail = true,
-};
-enum { TILE_FLOATS = 3 * 14 * 14 };
-
-static mt_tokenizer *TOKENIZER;
-
-static int load_tokenizer(void **state) {
-  (void)state;
-  motet_error error;
-  return mt_tokenizer_read(MOTET_TEST_DATA "/tokenizer/qwen2.json", &error, &TOKENIZER) == MOTET_OK ? 0 : -1;
-}
-
-static int drop_tokenizer(void **state) {
-  (void)state;
-  mt_tokenizer_destroy(TOKENIZER);
-  return 0;
-}
-
-static mt_dataset *open_good(const char *path) {
-  const mt_dataset_options options = {.images_root = PICTURES};
-  motet_error error;
-  mt_dataset *dataset;
-  if (mt_dataset_open(path, TOKENIZER, &CONFIG, &options, &error, &dataset) != MOTET_OK) fail_msg("%s", error.text);
-  return dataset;
-}
 
 /* The ids and labels of a line alone in a file. */
 static mt_batch load_line(const char *line, mt_arena *arena, mt_dataset **dataset) {
@@ -55,7 +9,7 @@ static mt_batch load_line(const char *line, mt_arena *arena, mt_dataset **datase
   close(mkstemp(path));
   motet_error error;
   assert_int_equal(mt_file_write(path, line, strlen(line), NULL), MOTET_OK);
-  *dataset = open_good(path);
+  *dataset = open_good(path, NULL);
   const mt_row *rows;
   mt_batch batch;
   assert_int_equal(mt_dataset_count(*dataset), 1);
