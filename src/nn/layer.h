@@ -133,14 +133,6 @@ static inline int64_t mt_vision_rows(const mt_internvl *config, const mt_batch *
 static inline int64_t mt_feature_rows(const mt_internvl *config, const mt_batch *batch) {
   return (int64_t)batch->tiles * config->tokens_per_tile;
 }
-static inline int32_t mt_longest_segment(const mt_batch *batch) {
-  int32_t longest = 0;
-  for (int32_t s = 0; s < batch->segments; s++) {
-    int32_t length = batch->segment_begin[s + 1] - batch->segment_begin[s];
-    longest = length > longest ? length : longest;
-  }
-  return longest;
-}
 
 /** Floats that hold @p count elements. */
 static inline size_t mt_element_floats(mt_element element, int64_t count) {

@@ -50,7 +50,6 @@ void mt_board_close(mt_board *board) {
 }
 
 mt_board_place *mt_board_at(mt_board *board, int32_t rank) { return &board->content->places[rank]; }
-int32_t mt_board_ranks(const mt_board *board) { return board->ranks; }
 
 void mt_board_note_report(mt_board *board, int code) {
   int none = 0;

@@ -37,7 +37,6 @@ motet_status mt_board_open(const char *path, int32_t ranks, motet_error *error, 
 void mt_board_close(mt_board *board);
 
 mt_board_place *mt_board_at(mt_board *board, int32_t rank);
-int32_t mt_board_ranks(const mt_board *board);
 
 /** Notes that the job's end (a failure, an interruption) has been reported, and the exit code that belongs to it;
  * the first call counts. */

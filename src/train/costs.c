@@ -17,8 +17,6 @@ static const char *const kind_names[MT_LAYER_KINDS] = {
 static const char *const pass_names[MT_PASSES] = {"forward", "backward", "backward_x", "backward_w"};
 static const char *const feature_names[MT_COST_FEATURES] = {"fixed", "token", "tile", "area", "target"};
 
-const char *mt_layer_kind_name(mt_internvl_kind kind) { return kind_names[kind]; }
-
 void mt_cost_features(const mt_batch *batch, int32_t targets, double features[MT_COST_FEATURES]) {
   double area = 0;
   for (int32_t s = 0; s < batch->segments; s++) {

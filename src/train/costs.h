@@ -62,8 +62,6 @@ enum { MT_OPERATIONS_PER_MICROSECOND = 50000 };
 /** Costs from operations at a round 50 GFLOP/s a rank: right in their ratios, not in their size. */
 void mt_layer_costs_from_operations(const mt_internvl *config, mt_layer_costs *costs);
 
-const char *mt_layer_kind_name(mt_internvl_kind kind);
-
 motet_status mt_layer_costs_read(const char *path, motet_error *error, mt_layer_costs *costs);
 motet_status mt_layer_costs_write(const mt_layer_costs *costs, const char *path, motet_error *error);
 

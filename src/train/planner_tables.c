@@ -15,8 +15,8 @@ static double exposed_seconds(const mt_planner_tables *this, const mt_planner_co
   return messages > attention ? messages - attention : 0;
 }
 
-double mt_planner_forward_seconds(const mt_planner_tables *this, const mt_stage *stage,
-                                  const mt_planner_column *column) {
+static double forward_seconds(const mt_planner_tables *this, const mt_stage *stage,
+                              const mt_planner_column *column) {
   const double *features = column->features;
   double seconds = 0;
   int32_t begin = stage->layer_begin > column->done_layers ? stage->layer_begin : column->done_layers;
@@ -53,11 +53,6 @@ static double backward_seconds(const mt_planner_tables *this, const mt_stage *st
   return seconds;
 }
 
-double mt_planner_backward_seconds(const mt_planner_tables *this, const mt_stage *stage,
-                                   const mt_planner_column *column) {
-  return backward_seconds(this, stage, column, false);
-}
-
 static int64_t stage_parameters(const mt_planner_tables *this, const mt_stage *stage, bool trainable_only) {
   int64_t count = 0;
   for (int32_t layer = stage->layer_begin; layer < stage->layer_end; layer++)
@@ -79,7 +74,7 @@ motet_status mt_planner_tables_costs(const mt_planner_tables *this, motet_error 
     for (int32_t s = 0; s < stages; s++) {
       const mt_stage *stage = &this->derivation->stages[s];
       int64_t cell = (int64_t)s * columns + c;
-      forward[cell] = mt_planner_forward_seconds(this, stage, &this->column[c]);
+      forward[cell] = forward_seconds(this, stage, &this->column[c]);
       backward[cell] = backward_seconds(this, stage, &this->column[c], false);
       inputs[cell] = backward_seconds(this, stage, &this->column[c], true);
       weights[cell] = backward[cell] - inputs[cell];

@@ -37,12 +37,6 @@ motet_status mt_planner_tables_costs(const mt_planner_tables *tables, motet_erro
 /** All but the tokens. */
 motet_status mt_planner_tables_sizes(const mt_planner_tables *tables, motet_error *error, mt_sizes *sizes);
 
-/** Seconds of a stage in a column: forward, and backward. */
-double mt_planner_forward_seconds(const mt_planner_tables *tables, const mt_stage *stage,
-                                  const mt_planner_column *column);
-double mt_planner_backward_seconds(const mt_planner_tables *tables, const mt_stage *stage,
-                                   const mt_planner_column *column);
-
 /** The columns of whole microbatches. */
 motet_status mt_planner_whole_columns(mt_arena *arena, const mt_planner_microbatch *microbatches, int32_t count,
                                       motet_error *error, mt_planner_column **columns);
