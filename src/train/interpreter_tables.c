@@ -12,15 +12,16 @@ bool mt_interpreter_active(const mt_interpreter *interpreter, int32_t stage, int
 
 /** The modules with layers in the stage; an empty stage, which passes data on, counts as its whole region. */
 static uint64_t modules_of(const motet_program *program, int32_t stage) {
-  int32_t begin = program->stages[stage].layer_begin, end = program->stages[stage].layer_end;
-  for (int32_t s = 0; begin == end && s < program->stage_count; s++) {
-    const motet_program_stage *other = &program->stages[s];
-    if (other->region != program->stages[stage].region || other->layer_begin == other->layer_end) continue;
-    begin = other->layer_begin, end = other->layer_end;
-  }
+  const motet_program_stage *place = &program->stages[stage];
+  bool empty = place->layer_begin == place->layer_end;
   uint64_t modules = 0;
-  for (int32_t j = 0; j < program->module_count; j++)
-    if (begin < program->modules[j].layer_end && program->modules[j].layer_begin < end) modules |= UINT64_C(1) << j;
+  for (int32_t s = 0; s < program->stage_count; s++) {
+    const motet_program_stage *other = &program->stages[s];
+    if (empty ? other->region != place->region : s != stage) continue;
+    for (int32_t j = 0; j < program->module_count; j++)
+      if (other->layer_begin < program->modules[j].layer_end && program->modules[j].layer_begin < other->layer_end)
+        modules |= UINT64_C(1) << j;
+  }
   return modules;
 }
 

@@ -64,6 +64,7 @@ static void test_every_pattern(void **state) {
       {"<vision+projector: transpose, llm: 1f1b>", true},
       {"<vision+projector: transpose(owner=round-robin), llm: 1f1b>", true},
       {"<vision+projector: 1f1b, llm: 1f1b>", true},
+      {"<vision+projector+llm: 1f1b(virtual=5)>", true}, /* more slabs than layers: empty ones pass on what comes */
       {"<vision+projector: transpose(order=ahead), llm: 1f1b>", false},
   };
   motet_error error;
