@@ -4,6 +4,7 @@
 #include "base/digest.h"
 #include "base/text.h"
 #include "tensor/safetensors.h"
+#include "train/checkpoint_record.h"
 #include "train/job.h"
 
 #include <dirent.h>
@@ -100,7 +101,7 @@ static motet_status write_state(const mt_checkpoint_state *state, const char *di
   if (status != MOTET_OK) return status;
   mt_text text = {0};
   mt_text_append(&text,
-                 "{\"format\": \"motet-checkpoint-1\", \"step\": %" PRId64 ", \"seed\": %" PRId64
+                 "{\"format\": \"" MT_CHECKPOINT_FORMAT "\", \"step\": %" PRId64 ", \"seed\": %" PRId64
                  ", \"global_batch\": %" PRId64 ", \"rows\": %" PRId64
                  ", \"data_digest\": \"%s\", \"moments_from\": {",
                  state->step, state->seed, state->global_batch, state->rows, digest);
@@ -117,11 +118,15 @@ static motet_status write_state(const mt_checkpoint_state *state, const char *di
   return status;
 }
 
-static motet_status prune(const char *checkpoints, int64_t keep, motet_error *error) {
+/** Keeps the newest of the run up to @p newest, which is whole. Later ones were passed over or left behind by who
+ * went on from an earlier step: they push nothing out. */
+static motet_status prune(const char *checkpoints, int64_t newest, int64_t keep, motet_error *error) {
   step_array steps = {0};
   motet_status status = list_steps(checkpoints, error, &steps);
-  for (size_t i = (size_t)keep; i < steps.count && status == MOTET_OK; i++) {
+  int64_t kept = 0;
+  for (size_t i = 0; i < steps.count && status == MOTET_OK; i++) {
     char path[PATH_SIZE];
+    if (steps.data[i] > newest || kept++ < keep) continue;
     status = compose(path, error, "%s/step-%" PRId64, checkpoints, steps.data[i]);
     if (status == MOTET_OK) remove_directory(path);
   }
@@ -142,19 +147,20 @@ static motet_status begin(const mt_checkpoint_writer *writer, const char *checkp
 }
 
 /** What rank 0 does once all parts are there. */
-static motet_status finish(const mt_checkpoint_writer *writer, const mt_checkpoint_state *state,
+static motet_status finish(const mt_checkpoint_writer *writer, const mt_checkpoint_state *state, const double *sums,
                            const char *checkpoints, const char *temporary, motet_error *error) {
   char final[PATH_SIZE];
   motet_status status = compose(final, error, "%s/step-%" PRId64, checkpoints, state->step);
   if (status == MOTET_OK) status = mt_weights_index(&writer->owners, temporary, error);
   if (status == MOTET_OK) status = write_state(state, temporary, error);
+  if (status == MOTET_OK) status = mt_checkpoint_record_write(&writer->owners, sums, temporary, error);
   if (status == MOTET_OK) status = sync_directory(temporary, error);
   if (status != MOTET_OK) return status;
   remove_directory(final); /* the same step again, after a resume from an older one */
   if (rename(temporary, final) != 0)
     return mt_error_system(error, "the checkpoint cannot be renamed into place", final);
   status = sync_directory(checkpoints, error);
-  return status == MOTET_OK ? prune(checkpoints, writer->keep, error) : status;
+  return status == MOTET_OK ? prune(checkpoints, state->step, writer->keep, error) : status;
 }
 
 motet_status mt_checkpoint_save(const mt_checkpoint_writer *writer, const mt_checkpoint_state *state,
@@ -165,13 +171,21 @@ motet_status mt_checkpoint_save(const mt_checkpoint_writer *writer, const mt_che
       (int)sizeof checkpoints - 64)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "output_dir is too long a path");
   snprintf(temporary, sizeof temporary, "%s/.step-%" PRId64 ".partial", checkpoints, state->step);
+  const int64_t sum_count = mt_weights_sum_count(&writer->owners);
+  mt_collective_scratch scratch = {0};
+  double *sums = calloc((size_t)sum_count, sizeof *sums);
+  if (sums == NULL) return mt_error_memory(error, (size_t)sum_count * sizeof *sums, "the checkpoint's checksums");
   motet_status status = rank == 0 ? begin(writer, checkpoints, temporary, error) : MOTET_OK;
   if (status == MOTET_OK) status = mt_barrier(writer->transport, &writer->everyone, error);
-  if (status == MOTET_OK) status = mt_weights_save(writer->network, &writer->owners, rank, temporary, error);
-  if (status == MOTET_OK) status = mt_moments_save(writer->network, &writer->owners, rank, temporary, error);
+  if (status == MOTET_OK) status = mt_weights_save(writer->network, &writer->owners, rank, temporary, error, sums);
+  if (status == MOTET_OK) status = mt_moments_save(writer->network, &writer->owners, rank, temporary, error, sums);
+  /* Nobody has the sum before all have written. */
+  if (status == MOTET_OK)
+    status = mt_all_reduce_doubles(writer->transport, &writer->everyone, sums, (size_t)sum_count, &scratch, error);
+  if (status == MOTET_OK && rank == 0) status = finish(writer, state, sums, checkpoints, temporary, error);
   if (status == MOTET_OK) status = mt_barrier(writer->transport, &writer->everyone, error);
-  if (status == MOTET_OK && rank == 0) status = finish(writer, state, checkpoints, temporary, error);
-  if (status == MOTET_OK) status = mt_barrier(writer->transport, &writer->everyone, error);
+  mt_collective_scratch_free(&scratch);
+  free(sums);
   return status;
 }
 
@@ -209,6 +223,8 @@ motet_status mt_checkpoint_read_state(const char *directory, motet_error *error,
   if (status == MOTET_OK) status = read_whole_number(root, path, "rows", error, &state->rows);
   const char *digest = json_string_value(json_object_get(root, "data_digest"));
   if (digest != NULL) state->data_digest = strtoull(digest, NULL, 16);
+  const char *format = json_string_value(json_object_get(root, "format"));
+  state->has_record = format != NULL && strcmp(format, MT_CHECKPOINT_FORMAT) == 0;
   /* A checkpoint that does not say so has moments of all that trained, from the first step. */
   const json_t *moments = json_object_get(root, "moments_from");
   for (int j = 0; j < MT_NETWORK_MODULES; j++) {
@@ -220,40 +236,43 @@ motet_status mt_checkpoint_read_state(const char *directory, motet_error *error,
   return status;
 }
 
-/** Whether headers and sizes of all its files are in order. */
-static bool is_whole(const char *path) {
-  mt_checkpoint_state state;
+/** Whether the headers and sizes of the file, or of all that an index names, are in order. */
+static motet_status check_headers(const char *path, motet_error *error) {
   mt_safetensors *tensors = NULL;
-  bool whole = mt_checkpoint_read_state(path, NULL, &state) == MOTET_OK &&
-               mt_safetensors_open(path, NULL, &tensors) == MOTET_OK;
-  mt_safetensors_close(tensors);
-  char optimizer[PATH_SIZE];
-  if (compose(optimizer, NULL, "%s/optimizer.safetensors.index.json", path) != MOTET_OK) return false;
-  if (access(optimizer, F_OK) != 0 && compose(optimizer, NULL, "%s/optimizer.safetensors", path) != MOTET_OK)
-    return false;
-  if (!whole || access(optimizer, F_OK) != 0) return whole; /* where nothing trains there is none */
-  tensors = NULL;
-  whole = mt_safetensors_open(optimizer, NULL, &tensors) == MOTET_OK;
-  mt_safetensors_close(tensors);
-  return whole;
+  motet_status status = mt_safetensors_open(path, error, &tensors);
+  if (status == MOTET_OK) mt_safetensors_close(tensors);
+  return status;
 }
 
-motet_status mt_checkpoint_find(const char *output_dir, mt_arena *arena, motet_error *error, const char **path,
-                                int32_t *skipped) {
+motet_status mt_checkpoint_check(const char *directory, int32_t part, int32_t parts, motet_error *error) {
+  char path[PATH_SIZE];
+  mt_checkpoint_state state;
+  motet_status status = compose(path, error, "%s/optimizer.safetensors.index.json", directory);
+  if (status == MOTET_OK) status = mt_checkpoint_read_state(directory, error, &state);
+  if (status != MOTET_OK) return status;
+  /* A changed name of the format must not pass for a checkpoint without a record. */
+  char record[PATH_SIZE];
+  status = compose(record, error, "%s/checksums.json", directory);
+  if (status == MOTET_OK && (state.has_record || access(record, F_OK) == 0))
+    return mt_checkpoint_record_check(directory, part, parts, error);
+  if (status == MOTET_OK) status = check_headers(directory, error);
+  if (access(path, F_OK) != 0) snprintf(path, sizeof path, "%s/optimizer.safetensors", directory);
+  /* Where nothing trains there is none. */
+  return status == MOTET_OK && access(path, F_OK) == 0 ? check_headers(path, error) : status;
+}
+
+motet_status mt_checkpoint_newest(const char *output_dir, int64_t before, mt_arena *arena, motet_error *error,
+                                  const char **path, int64_t *step) {
   *path = NULL;
-  *skipped = 0;
   const char *checkpoints = mt_arena_format(arena, "%s/checkpoints", output_dir);
   if (checkpoints == NULL) return mt_error_memory(error, strlen(output_dir), "a path");
   step_array steps = {0};
   motet_status status = list_steps(checkpoints, error, &steps);
   for (size_t i = 0; i < steps.count && status == MOTET_OK && *path == NULL; i++) {
-    const char *candidate = mt_arena_format(arena, "%s/step-%" PRId64, checkpoints, steps.data[i]);
-    if (candidate == NULL)
-      status = mt_error_memory(error, strlen(output_dir), "a path");
-    else if (is_whole(candidate))
-      *path = candidate;
-    else
-      ++*skipped;
+    if (steps.data[i] >= before) continue;
+    *step = steps.data[i];
+    *path = mt_arena_format(arena, "%s/step-%" PRId64, checkpoints, *step);
+    if (*path == NULL) status = mt_error_memory(error, strlen(output_dir), "a path");
   }
   free(steps.data);
   return status;

@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include "train/resume.h"
 #include "train/trainer.h"
 
 #include <inttypes.h>
@@ -196,41 +197,6 @@ static motet_status run_all(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
-/** Rank 0 looks for the checkpoint to go on from; all get its path, empty where there is none, and its step. */
-static motet_status choose_checkpoint(const mt_job *job, const mt_train_options *options, mt_arena *arena,
-                                      motet_error *error, char path[PATH_SIZE], int64_t *step) {
-  mt_transport *transport = options->transport;
-  const char *resume = job->train.resume, *found = NULL;
-  int32_t *ranks = MT_ARENA_NEW(arena, int32_t, transport->ranks);
-  if (ranks == NULL) return mt_error_memory(error, (unsigned)transport->ranks, "the ranks");
-  for (int32_t rank = 0; rank < transport->ranks; rank++) ranks[rank] = rank;
-  motet_status status = MOTET_OK;
-  *step = 0;
-  memset(path, 0, PATH_SIZE);
-  if (strcmp(resume, "never") == 0) return MOTET_OK;
-  if (strcmp(resume, "auto") != 0) {
-    found = resume;
-  } else if (transport->rank == 0) {
-    int32_t skipped;
-    status = mt_checkpoint_find(job->output_dir, arena, error, &found, &skipped);
-    if (status == MOTET_OK && skipped > 0)
-      mt_train_say(options, "%d newer checkpoint%s damaged and passed over", (int)skipped,
-                   skipped == 1 ? " is" : "s are");
-  }
-  if (found != NULL && snprintf(path, PATH_SIZE, "%s", found) >= PATH_SIZE)
-    return mt_error_set(error, MOTET_ERROR_LIMIT, "the checkpoint's path is too long");
-  mt_rank_group everyone = {.count = transport->ranks, .ranks = ranks};
-  if (status == MOTET_OK) status = mt_broadcast(transport, &everyone, 0, path, PATH_SIZE, error);
-  if (status != MOTET_OK || path[0] == 0) return status;
-  mt_checkpoint_state state;
-  status = mt_checkpoint_read_state(path, error, &state);
-  if (status == MOTET_OK) {
-    *step = state.step;
-    mt_train_say(options, "resuming from %s", path);
-  }
-  return status;
-}
-
 static motet_status save_job(const mt_job *job, motet_error *error) {
   mt_text text = {0};
   mt_job_print(job, &text);
@@ -287,15 +253,12 @@ static motet_status run_phase(const mt_job *job, const mt_train_options *options
 }
 
 motet_status mt_train_run(const mt_job *job, const mt_train_options *options, motet_error *error) {
-  char path[PATH_SIZE];
+  char path[MT_RESUME_PATH_SIZE];
   int64_t step = 0;
-  mt_arena *arena = mt_arena_create();
-  if (arena == NULL) return mt_error_memory(error, sizeof path, "the run");
   motet_status status = mt_setup_check_phases(job, error);
-  if (status == MOTET_OK) status = choose_checkpoint(job, options, arena, error, path, &step);
+  if (status == MOTET_OK) status = mt_resume_choose(job, options, error, path, &step);
   do {
     if (status == MOTET_OK) status = run_phase(job, options, step, path, error, &step);
   } while (status == MOTET_OK && step < job->train.steps);
-  mt_arena_destroy(arena);
   return status;
 }

@@ -371,7 +371,7 @@ static void test_internlm2_is_saved_as_it_was(void **state) {
   const bool trainable[64] = {true};
   const int32_t layer_rank[64] = {0};
   const mt_weights_owners owners = {&f.config, trainable, layer_rank, f.layers};
-  must(mt_weights_save(f.network, &owners, 0, directory, &failure));
+  must(mt_weights_save(f.network, &owners, 0, directory, &failure, NULL));
   mt_safetensors *saved, *original;
   must(mt_safetensors_open(weights_file(path, directory), &failure, &saved));
   must(mt_safetensors_open(weights_file(path, MOTET_TEST_DATA "/internvl/internlm2"), &failure, &original));
