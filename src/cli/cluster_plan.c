@@ -4,12 +4,10 @@
 #include "cli/present.h"
 #include "order/cluster_plan.h"
 
-/* What the document of a job's plan says beyond that of a schedule's. A rank is a cell of devices. */
-static json_t *job_members(const mt_cluster_setup *setup, const mt_cluster_plan *made) {
+/* What the document says beyond that of a schedule's plan. A rank is a cell of devices. */
+static json_t *job_members(const mt_cluster_setup *setup) {
   const mt_parallel *parallel = &setup->parallel[0];
   json_t *members = json_object(), *cluster = json_object();
-  json_object_set_new(members, "step_seconds", json_real(made->plan.simulation->makespan));
-  json_object_set_new(members, "memory", mt_report_json_memory(made->plan.program, &made->plan.verification));
   json_object_set_new(cluster, "device", json_string(setup->cluster.device.name));
   json_object_set_new(cluster, "devices",
                       json_integer((json_int_t)mt_parallel_cell(parallel) * parallel->data * parallel->pipeline));
@@ -47,7 +45,7 @@ static int print_cluster(const mt_cluster_setup *setup) {
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
   int code = options->json ? MT_EXIT_DONE : print_cluster(setup);
   if (code != MT_EXIT_DONE) return code;
-  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup, made));
+  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup));
 }
 
 int mt_cluster_plan_present(const char *path, int override_count, char *const *overrides,

@@ -27,14 +27,6 @@ int mt_job_plan_present(const mt_plan *plan, const char *schedule, const mt_job_
 
 #include "train/setup.h"
 
-/* What the document of a job's plan says beyond that of a schedule's. */
-static json_t *job_members(const mt_plan *plan) {
-  json_t *members = json_object();
-  json_object_set_new(members, "step_seconds", json_real(plan->simulation->makespan));
-  json_object_set_new(members, "memory", mt_report_json_memory(plan->program, &plan->verification));
-  return members;
-}
-
 int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options) {
   motet_error error;
   motet_error_clear(&error);
@@ -49,8 +41,8 @@ int mt_job_plan(const char *path, int override_count, char *const *overrides, co
   if (status == MOTET_OK) mt_job_phase_at(job, 0, &view, &begin, &end);
   if (status == MOTET_OK) status = mt_setup_open(&view, &error, &setup);
   if (status == MOTET_OK) status = mt_setup_plan(&setup, arena, &error, &plan);
-  int code = status == MOTET_OK ? mt_job_plan_present(&plan, NULL, options, job_members(&plan))
-                                : mt_cli_fail(&error, options->json);
+  int code =
+      status == MOTET_OK ? mt_job_plan_present(&plan, NULL, options, NULL) : mt_cli_fail(&error, options->json);
   mt_plan_free(&plan);
   mt_setup_close(&setup);
   mt_job_destroy(job);

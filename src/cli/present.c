@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cli/terminal.h"
 #include "cli/trace_files.h"
+#include "program/json.h"
 #include "report/page.h"
 #include "report/plan_text.h"
 #include "report/timeline.h"
@@ -10,6 +11,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static motet_status write_program(const mt_presentation *presentation, motet_error *error) {
+  const mt_report_plan *report = &presentation->report;
+  mt_program_times times = {.known = presentation->costs != NULL, .bound = report->bound, .flops = report->flops};
+  if (times.known) times.costs = *presentation->costs;
+  return mt_program_write_timed(report->program, &times, presentation->program_path, error);
+}
 
 static motet_status write_trace(const mt_presentation *presentation, motet_error *error) {
   const mt_report_plan *report = &presentation->report;
@@ -92,8 +100,7 @@ int mt_present(const mt_presentation *presentation) {
   motet_error error;
   motet_error_clear(&error);
   motet_status status = MOTET_OK;
-  if (presentation->program_path != NULL)
-    status = motet_program_write(presentation->report.program, presentation->program_path, &error);
+  if (presentation->program_path != NULL) status = write_program(presentation, &error);
   if (status == MOTET_OK && presentation->csv_path != NULL)
     status = motet_program_write_pytorch_csv(presentation->report.program, false, presentation->csv_path, &error);
   if (status == MOTET_OK && presentation->trace_path != NULL) status = write_trace(presentation, &error);

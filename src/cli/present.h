@@ -12,7 +12,7 @@ typedef struct mt_presentation {
   const char *trace_path;     /* write a trace there, or NULL */
   const char *trace_format;   /* as mt_trace_files_write() takes it */
   const char *page_path;      /* write the report's page there, or NULL */
-  const mt_cost_table *costs; /* for the page: what was simulated with; NULL: not known */
+  const mt_cost_table *costs; /* what was simulated with, for the page and the program's file; NULL: not known */
   bool json;
   bool summary;  /* without the timeline */
   json_t *extra; /* members to add to the JSON document, or NULL; stays the caller's */

@@ -1,6 +1,7 @@
 #include "cli/program_file.h"
 
 #include "base/text.h"
+#include "program/json.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -41,5 +42,5 @@ motet_status mt_program_file_read(const char *path, const char *format, const ch
   if (placement != NULL)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "--placement is for PyTorch orders; %s is a program and holds its own", path);
-  return motet_program_read(path, error, &file->program);
+  return mt_program_read_timed(path, error, &file->program, &file->times);
 }

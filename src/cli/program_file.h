@@ -3,10 +3,12 @@
 #define MT_CLI_PROGRAM_FILE_H
 
 #include "motet/program.h"
+#include "program/times.h"
 
 /** A program read from a file. */
 typedef struct mt_program_file {
   motet_program *program;
+  mt_program_times times;  /* as the file has them; the program keeps them */
   bool explicit_transfers; /* a foreign order that brought its own sends and receives */
 } mt_program_file;
 

@@ -19,7 +19,8 @@ typedef struct report_options {
 static const mt_option options[] = {
     {"output", MT_OPTION_TEXT, offsetof(report_options, output), "FILE", "the page to write (short: -o)"},
     {"unit", MT_OPTION_TEXT, offsetof(report_options, unit), "TEXT",
-     "times of a rank's whole share, as in 'f=1, x=1, w=1', or per module; for programs and orders"},
+     "times of a rank's whole share, as in 'f=1, x=1, w=1', or per module; for programs and orders "
+     "(the file's own)"},
     {"against", MT_OPTION_TEXT, offsetof(report_options, against), "FILE|RUN", "a second one, on the same scale"},
     {"title", MT_OPTION_TEXT, offsetof(report_options, title), "TEXT", "of the page"},
     {"step", MT_OPTION_INTEGER, offsetof(report_options, step), "N", "of a run (the last with a timeline)"},
@@ -80,12 +81,11 @@ const mt_command mt_command_report = {
     .arguments = "FILE|RUN -o report.html [options]",
     .summary = "write a step as a page to look into",
     .details =
-        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), simulated on unit times. RUN is a training\n"
-        "run's output directory: its measured times under the simulated ones. The page needs nothing but a\n"
-        "browser. With --follow the page is written anew with every timeline of a run that goes on, which\n"
-        "need not have begun, until its last step is done, it fails, or Ctrl-C; a small file beside the page, "
-        "gone\n"
-        "afterwards, tells the open page of the steps in between.",
+        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), simulated on its own times or on those\n"
+        "of --unit. RUN is a training run's output directory: its measured times under the simulated ones. The\n"
+        "page needs nothing but a browser. With --follow the page is written anew with every timeline of a run\n"
+        "that goes on, which need not have begun, until its last step is done, it fails, or Ctrl-C; a small file\n"
+        "beside the page, gone afterwards, tells the open page of the steps in between.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -1,8 +1,7 @@
 #include "cli/report_page.h"
 
 #include "base/text.h"
-#include "cli/program_file.h"
-#include "order/unit_costs.h"
+#include "cli/timed_program.h"
 #include "report/run.h"
 #include "report/run_failure.h"
 #include "report/run_metrics.h"
@@ -47,22 +46,19 @@ static motet_status add_simulated(mt_arena *arena, const char *title, const sour
 
 static motet_status read_program(mt_arena *arena, const char *path, const mt_report_request *request,
                                  motet_error *error, source *from, mt_page_side *side) {
-  if (request->unit == NULL)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a report on %s takes its times, as in --unit 'f=1, b=2'",
-                        path);
-  mt_program_file file;
-  motet_status status = mt_program_file_read(path, request->format, request->placement, error, &file);
-  if (status != MOTET_OK) return status;
-  side->program = from->program = file.program;
-  motet_verify_options verify = {0};
-  status = motet_verify(from->program, &verify, error, &from->verification);
-  mt_unit *units;
-  int32_t unit_count;
-  if (status == MOTET_OK) status = mt_unit_parse(arena, request->unit, error, &units, &unit_count);
-  from->costs.links.local = (mt_link){request->alpha, request->beta};
-  if (status == MOTET_OK)
-    status = mt_unit_costs_of_program(arena, from->program, units, unit_count, error, &from->costs);
-  return status == MOTET_OK ? add_simulated(arena, "simulated", from, error, side) : status;
+  mt_times_options how = {.unit = request->unit,
+                          .format = request->format,
+                          .placement = request->placement,
+                          .alpha = request->alpha,
+                          .beta = request->beta};
+  mt_timed_program timed;
+  motet_status status = mt_timed_program_read(arena, path, &how, error, &timed);
+  side->program = from->program = timed.program;
+  from->verification = timed.verification;
+  from->costs = timed.costs;
+  side->flops = timed.flops;
+  side->bound = timed.bound;
+  return status == MOTET_OK ? add_timeline(arena, "simulated", timed.simulation, error, side) : status;
 }
 
 /* What a run says beside its timelines. */

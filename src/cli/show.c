@@ -1,9 +1,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
-#include "cli/program_file.h"
 #include "cli/terminal.h"
-#include "order/unit_costs.h"
-#include "report/document.h"
+#include "cli/timed_program.h"
 #include "report/flops_table.h"
 #include "report/run.h"
 #include "report/timeline.h"
@@ -23,7 +21,7 @@ typedef struct show_options {
 
 static const mt_option options[] = {
     {"unit", MT_OPTION_TEXT, offsetof(show_options, unit), "TEXT",
-     "times to draw a program with, as for 'motet simulate' (f=1, x=1, w=1)"},
+     "times to draw a program with, as for 'motet simulate' (the file's own; where it has none f=1, x=1, w=1)"},
     {"format", MT_OPTION_TEXT, offsetof(show_options, format), "auto|program|pytorch-csv", "form of FILE"},
     {"step", MT_OPTION_INTEGER, offsetof(show_options, step), "N",
      "step of a run (the newest that has a timeline)"},
@@ -31,46 +29,33 @@ static const mt_option options[] = {
     {"json", MT_OPTION_FLAG, offsetof(show_options, json), NULL, "print one JSON document, errors too"},
 };
 
-/* A program with its times: what is shown. */
+/* What is shown: a program with its times. */
 typedef struct shown {
-  motet_program *program;
-  mt_simulation *simulation;
-  const mt_flops *flops;
+  mt_timed_program timed;
   int64_t step; /* of a run; 0: a program alone */
 } shown;
 
-static motet_status simulate(mt_arena *arena, const motet_program *program, const char *unit, motet_error *error,
-                             mt_simulation **simulation) {
-  mt_unit *units;
-  int32_t unit_count;
-  mt_cost_table costs = {0};
-  mt_simulate_options how = {.timeline = true, .attribute = true};
-  motet_status status = mt_unit_parse(arena, unit, error, &units, &unit_count);
-  if (status == MOTET_OK) status = mt_unit_costs_of_program(arena, program, units, unit_count, error, &costs);
-  return status == MOTET_OK ? mt_simulate(arena, program, &costs, &how, error, simulation) : status;
-}
-
 static motet_status read_file(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
                               shown *what) {
-  mt_program_file file = {0};
-  motet_status status = mt_program_file_read(path, chosen->format, NULL, error, &file);
-  what->program = file.program;
-  const char *unit = chosen->unit != NULL ? chosen->unit : STANDARD_UNIT;
-  if (status == MOTET_OK) status = simulate(arena, file.program, unit, error, &what->simulation);
-  if (status == MOTET_OK && chosen->unit == NULL)
-    fprintf(stderr, "motet: a program has no times of its own: drawn with --unit '%s'\n", unit);
+  mt_times_options how = {.unit = chosen->unit, .standard = STANDARD_UNIT, .format = chosen->format};
+  motet_status status = mt_timed_program_read(arena, path, &how, error, &what->timed);
+  if (status == MOTET_OK && what->timed.standard)
+    fprintf(stderr, "motet: %s has no times of its own: drawn with --unit '%s'\n", path, STANDARD_UNIT);
   return status;
 }
 
 static motet_status read_run(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
                              shown *what) {
   mt_run_timeline measured;
-  mt_cost_table costs;
   motet_status status = mt_run_timeline_read(arena, path, chosen->step, error, &measured);
   if (status != MOTET_OK) return status;
-  *what = (shown){.program = measured.program, .flops = measured.flops, .step = measured.step};
-  return mt_simulation_measured(arena, measured.program, measured.start, measured.finish, error, &what->simulation,
-                                &costs);
+  *what =
+      (shown){.timed = {.program = measured.program, .flops = measured.flops, .bound = NAN}, .step = measured.step};
+  motet_verify_options verify = {0};
+  status = motet_verify(what->timed.program, &verify, error, &what->timed.verification);
+  if (status != MOTET_OK) return status;
+  return mt_simulation_measured(arena, measured.program, measured.start, measured.finish, error,
+                                &what->timed.simulation, &what->timed.costs);
 }
 
 static motet_status draw(const shown *what, const show_options *chosen, motet_error *error, mt_text *text) {
@@ -80,16 +65,16 @@ static motet_status draw(const shown *what, const show_options *chosen, motet_er
                                  .unicode = terminal.unicode,
                                  .digits = true};
   if (what->step > 0) mt_text_append(text, "step %" PRId64 ", measured\n", what->step);
-  motet_status status = mt_report_timeline(what->program, what->simulation->start, what->simulation->finish,
-                                           what->simulation->idle_cause, &picture, error, text);
-  if (what->flops != NULL) mt_text_append(text, "\n");
-  mt_flops_table_text(what->program, what->simulation, what->flops, text);
+  const mt_timed_program *timed = &what->timed;
+  motet_status status = mt_report_timeline(timed->program, timed->simulation->start, timed->simulation->finish,
+                                           timed->simulation->idle_cause, &picture, error, text);
+  if (timed->flops != NULL) mt_text_append(text, "\n");
+  mt_flops_table_text(timed->program, timed->simulation, timed->flops, text);
   return status;
 }
 
 static motet_status describe(const shown *what, motet_error *error, mt_text *text) {
-  mt_report_plan plan = {
-      .program = what->program, .simulation = what->simulation, .flops = what->flops, .bound = NAN};
+  mt_report_plan plan = mt_timed_program_report(&what->timed);
   json_t *document = mt_report_json_plan(&plan);
   char *dump = NULL;
   if (document != NULL &&
@@ -109,7 +94,7 @@ static motet_status show(mt_arena *arena, const char *path, const show_options *
       mt_run_is(path) ? read_run(arena, path, chosen, error, &what) : read_file(arena, path, chosen, error, &what);
   if (status == MOTET_OK) status = chosen->json ? describe(&what, error, text) : draw(&what, chosen, error, text);
   if (status == MOTET_OK && text->failed) status = mt_error_memory(error, text->length, "a timeline");
-  motet_program_destroy(what.program);
+  mt_timed_program_free(&what.timed);
   return status;
 }
 
@@ -138,7 +123,8 @@ const mt_command mt_command_show = {
     .arguments = "FILE|RUN [options]",
     .summary = "draw a timeline in the terminal",
     .details =
-        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), drawn on unit times. RUN is the output\n"
+        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), drawn on the times that it\n"
+        "has, else on unit times. RUN is the output\n"
         "directory of a training run: its newest measured step is drawn, and its operations are told by module,\n"
         "with their share of what the ranks could do.",
     .options = options,

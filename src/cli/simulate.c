@@ -3,12 +3,10 @@
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
-#include "cli/program_file.h"
+#include "cli/timed_program.h"
 #include "cli/trace_files.h"
 #include "order/cluster_job.h"
-#include "order/unit_simulation.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct simulate_options {
@@ -19,7 +17,8 @@ typedef struct simulate_options {
 
 static const mt_option options[] = {
     {"unit", MT_OPTION_TEXT, offsetof(simulate_options, unit), "TEXT",
-     "times of a rank's whole share, as in 'f=1, x=1, w=1', or per module, as in 'vision: f=1; llm: f=1, b=2'"},
+     "times of a rank's whole share, as in 'f=1, x=1, w=1', or per module, as in 'vision: f=1; llm: f=1, b=2' "
+     "(the file's own)"},
     {"format", MT_OPTION_TEXT, offsetof(simulate_options, format), "auto|program|pytorch-csv", "form of FILE"},
     {"placement", MT_OPTION_TEXT, offsetof(simulate_options, placement), "loop|v",
      "how stages must lie on the ranks; an order that lies otherwise is an error"},
@@ -36,19 +35,18 @@ static const mt_option options[] = {
 static int run_file(const char *path, const simulate_options *chosen) {
   motet_error error;
   motet_error_clear(&error);
-  mt_program_file file = {0};
-  motet_simulation *simulation = NULL;
-  motet_simulate_options how = {
-      .unit = chosen->unit, .alpha_seconds = chosen->alpha, .beta_bytes_per_second = chosen->beta};
-  motet_status status = mt_program_file_read(path, chosen->format, chosen->placement, &error, &file);
-  if (status == MOTET_OK) status = motet_simulation_create(file.program, &how, &error, &simulation);
+  mt_times_options how = {.unit = chosen->unit,
+                          .format = chosen->format,
+                          .placement = chosen->placement,
+                          .alpha = chosen->alpha,
+                          .beta = chosen->beta};
+  mt_timed_program timed = {0};
+  mt_arena *arena = mt_arena_create();
+  motet_status status = arena != NULL ? mt_timed_program_read(arena, path, &how, &error, &timed)
+                                      : mt_error_memory(&error, sizeof(void *), "a simulation");
   int code;
   if (status == MOTET_OK) {
-    mt_unit_simulation inner = mt_unit_simulation_inner(simulation);
-    mt_presentation presentation = {.report = {.program = file.program,
-                                               .simulation = inner.simulation,
-                                               .verification = inner.verification,
-                                               .bound = NAN},
+    mt_presentation presentation = {.report = mt_timed_program_report(&timed),
                                     .trace_path = chosen->trace,
                                     .trace_format = chosen->trace_format,
                                     .json = chosen->json,
@@ -57,8 +55,8 @@ static int run_file(const char *path, const simulate_options *chosen) {
   } else {
     code = mt_cli_fail(&error, chosen->json);
   }
-  motet_simulation_destroy(simulation);
-  motet_program_destroy(file.program);
+  mt_timed_program_free(&timed);
+  mt_arena_destroy(arena);
   return code;
 }
 
@@ -77,8 +75,6 @@ static int run(const mt_command *command, int argc, char **argv) {
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes a program, a PyTorch order or a job file");
   else if (words > 0 && !names_job(argv[0]) && words > 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes one FILE, not %d", words);
-  else if (words > 0 && !names_job(argv[0]) && chosen.unit == NULL)
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulating a file takes its times, as in --unit 'f=1, b=2'");
   else if (words > 0)
     mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
@@ -94,10 +90,12 @@ static int run(const mt_command *command, int argc, char **argv) {
 
 const mt_command mt_command_simulate = {
     .name = "simulate",
-    .arguments = "FILE --unit TEXT [options] | JOB.yaml [key=value ...] [options]",
+    .arguments = "FILE [--unit TEXT] [options] | JOB.yaml [key=value ...] [options]",
     .summary = "simulate a program, a foreign order or a job",
-    .details = "FILE is a program (JSON) or a PyTorch pipelining order (CSV, one row a rank); it is proven first.\n"
-               "f, b, x and w are the times of everything that a rank holds, or per module of the program.",
+    .details =
+        "FILE is a program (JSON) or a PyTorch pipelining order (CSV, one row a rank); it is proven first.\n"
+        "A file of 'motet plan -o' has its plan's times and gives its numbers; others take --unit: f, b, x and\n"
+        "w are the times of everything that a rank holds, or per module of the program.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

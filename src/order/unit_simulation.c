@@ -85,7 +85,3 @@ void motet_simulation_destroy(motet_simulation *simulation) {
 const motet_simulation_result *motet_simulation_get(const motet_simulation *simulation) {
   return &simulation->result;
 }
-
-mt_unit_simulation mt_unit_simulation_inner(const motet_simulation *simulation) {
-  return (mt_unit_simulation){simulation->inner, &simulation->verification};
-}

@@ -4,16 +4,40 @@
 
 #include "base/text.h"
 #include "motet/program.h"
+#include "program/times.h"
 
 #define MT_PROGRAM_FORMAT "motet-program"
 enum { MT_PROGRAM_VERSION = 1 };
 
-/** The program's JSON, appended to @p text, which the caller frees also after an error. */
-motet_status mt_program_print(const motet_program *program, motet_error *error, mt_text *text);
+/** The program's JSON with its times, where @p times is not NULL and knows them; appended to @p text, which the
+ * caller frees also after an error. */
+motet_status mt_program_print(const motet_program *program, const mt_program_times *times, motet_error *error,
+                              mt_text *text);
 
-/** motet_program_read() of a file's content; @p path is what errors name. */
+/** As motet_program_write(), with times. */
+motet_status mt_program_write_timed(const motet_program *program, const mt_program_times *times, const char *path,
+                                    motet_error *error);
+
+/** As motet_program_read(), with the times that the file has; they live as long as the program. They are checked
+ * also where @p times is NULL. */
+motet_status mt_program_read_timed(const char *path, motet_error *error, motet_program **program,
+                                   mt_program_times *times);
+
+/** mt_program_read_timed() of a file's content; @p path is what errors name. */
 motet_status mt_program_parse(const char *data, size_t bytes, const char *path, motet_error *error,
-                              motet_program **program);
+                              motet_program **program, mt_program_times *times);
+
+/** A number that reads back as the same double, whatever the locale. */
+void mt_json_number_append(mt_text *text, double value);
+
+/** The key `times`, with what ends its line. */
+void mt_json_times_append(mt_text *text, const motet_program *program, const mt_program_times *times);
+
+/** {"peak_per_second": .., "pieces": [..]}, as mt_reader_flops() reads it. */
+void mt_json_flops_append(mt_text *text, const mt_flops *flops);
+
+/** The words for motet_flops_part in files. */
+extern const char *const mt_flops_part_names[MT_FLOPS_PARTS];
 
 /** "ACTIVATION", ...; NULL for a number that is no kind. */
 const char *mt_buffer_kind_name(int kind);

@@ -19,7 +19,7 @@ static bool append_text(mt_text *text, const char *value) {
 }
 
 /* The shortest of jansson's forms that reads back as the same number, whatever the locale. */
-static void append_number(mt_text *text, double value) {
+void mt_json_number_append(mt_text *text, double value) {
   json_t *number = json_real(value);
   char *written = number != NULL ? json_dumps(number, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
   if (written != NULL)
@@ -85,7 +85,7 @@ static bool append_stages(mt_text *text, const motet_program *program) {
       first = false;
     }
     mt_text_append(text, "], \"share\": ");
-    append_number(text, stage->share);
+    mt_json_number_append(text, stage->share);
     mt_text_append(text, "}");
   }
   mt_text_append(text, "],\n");
@@ -184,7 +184,8 @@ static void append_lists(mt_text *text, const motet_program *program) {
   mt_text_append(text, "]\n}\n");
 }
 
-motet_status mt_program_print(const motet_program *program, motet_error *error, mt_text *text) {
+motet_status mt_program_print(const motet_program *program, const mt_program_times *times, motet_error *error,
+                              mt_text *text) {
   motet_status status = mt_program_check(program, error);
   if (status != MOTET_OK) return mt_error_context(error, status, "a program that cannot be written");
   char digest[MT_DIGEST_TEXT_SIZE];
@@ -198,6 +199,7 @@ motet_status mt_program_print(const motet_program *program, motet_error *error, 
   good = append_stages(text, program) && good;
   append_placement(text, program);
   append_sizes(text, program);
+  if (times != NULL && times->known) mt_json_times_append(text, program, times);
   append_lists(text, program);
   if (!good)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
@@ -205,10 +207,15 @@ motet_status mt_program_print(const motet_program *program, motet_error *error, 
   return text->failed ? mt_error_memory(error, text->length, "a program file") : MOTET_OK;
 }
 
-motet_status motet_program_write(const motet_program *program, const char *path, motet_error *error) {
+motet_status mt_program_write_timed(const motet_program *program, const mt_program_times *times, const char *path,
+                                    motet_error *error) {
   mt_text text = {0};
-  motet_status status = mt_program_print(program, error, &text);
+  motet_status status = mt_program_print(program, times, error, &text);
   if (status == MOTET_OK) status = mt_file_write(path, text.data, text.length, error);
   mt_text_free(&text);
   return status;
+}
+
+motet_status motet_program_write(const motet_program *program, const char *path, motet_error *error) {
+  return mt_program_write_timed(program, NULL, path, error);
 }

@@ -57,6 +57,7 @@ json_t *mt_report_json_plan(const mt_report_plan *plan) {
               set(document, "schedule", json_string(plan->schedule != NULL ? plan->schedule : program->schedule)) &&
               set(document, "digest", json_string(digest)) &&
               set(document, "makespan", json_real(simulation->makespan)) &&
+              set(document, "step_seconds", json_real(simulation->makespan)) &&
               set(document, "bound", isnan(plan->bound) ? json_null() : json_real(plan->bound)) &&
               set(document, "verified", json_boolean(plan->verification != NULL)) &&
               set(document, "instructions", json_integer(program->rank_begin[program->ranks])) &&
@@ -67,7 +68,9 @@ json_t *mt_report_json_plan(const mt_report_plan *plan) {
               set(document, "peak_activations", make_activations(plan)) &&
               set(document, "flops", mt_flops_table_json(program, simulation, plan->flops)) &&
               set(document, "peak_features", json_integer(simulation->peak_features)) &&
-              set(document, "ranks", make_ranks(plan));
+              set(document, "ranks", make_ranks(plan)) &&
+              set(document, "memory",
+                  plan->verification != NULL ? mt_report_json_memory(program, plan->verification) : json_null());
   if (good) return document;
   json_decref(document);
   return NULL;

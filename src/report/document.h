@@ -21,9 +21,9 @@ typedef struct mt_report_plan {
   double bound;                           /**< proven lower bound on the makespan, NAN where there is none */
 } mt_report_plan;
 
-/** The document of `motet plan` and `motet simulate` (docs/formats/plan.md): a new reference, NULL when memory is
- * out or a number is not finite. Members whose source is absent (`bound`, `peak_activations`, `peak_bytes`) are
- * null. */
+/** The document of `motet plan` and `motet simulate` (docs/commands.md): a new reference, NULL when memory is
+ * out or a number is not finite. Members whose source is absent (`bound`, `peak_activations`, `peak_bytes`,
+ * `memory`) are null. */
 json_t *mt_report_json_plan(const mt_report_plan *plan);
 
 /** {"warm_up": .., ...}: rank-seconds by cause. */

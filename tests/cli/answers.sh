@@ -76,13 +76,25 @@ CHECK
 
 # A program written, read, verified and simulated says the same; a damaged one is refused with its place.
 plan 0 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1, b=2' -o "$out.plan" --json
+cp "$out" "$out.answer"
+expect 0 simulate "$out.plan" --json && cmp -s "$out" "$out.answer" || fail "the plan's file answers otherwise than the plan"
 makespan=$(field makespan <"$out") digest=$(field digest <"$out")
 expect 0 verify "$out.plan" --json
 [ "$(field digest <"$out")" = "$digest" ] || fail 'the digest changed on the way through the file'
 expect 0 simulate "$out.plan" --unit 'vision: f=1; llm: f=1, b=2' --json
 near "$(field makespan <"$out")" "$makespan" || fail 'the makespan changed on the way through the file'
 expect 2 simulate "$out.plan" --unit 'llm: f=1, b=2' && says vision
-LC_ALL=C expect 0 show "$out.plan" --width 60 && says 'rank 0'
+LC_ALL=C expect 0 show "$out.plan" --width 60 && says 'rank 0' && [ ! -s "$out.err" ] || fail "a note: $(cat "$out.err")"
+expect 0 show "$out.plan" --json
+python3 - "$out" "$out.answer" <<'CHECK' || fail 'show answers otherwise than plan'
+import json, sys
+shown, planned = (json.load(open(path)) for path in sys.argv[1:])
+assert shown.pop("step") is None and shown == planned
+CHECK
+expect 2 simulate "$out.plan" --alpha 1 && says 'go with --unit'
+sed '/^"times": {/,/^"buffers"/{/^"buffers"/!d;}' "$out.plan" >"$out.untimed"
+expect 2 simulate "$out.untimed" && says 'has no times'
+LC_ALL=C expect 0 show "$out.untimed" --width 60 && says 'rank 0'
 grep -q 'no times of its own' "$out.err" || fail 'whose times are drawn is not said'
 expect 0 show "$out.plan" --unit 'f=1, b=2' --json && [ ! -s "$out.err" ] || fail "a note: $(cat "$out.err")"
 LC_ALL=C expect 0 show "$out.plan" --width 60

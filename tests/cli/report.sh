@@ -38,7 +38,9 @@ expect 0 report "$folder/plan.json" --unit "$unit" -o "$folder/three.html" --jso
 [ "$(field page <"$out")" = "$folder/three.html" ] || fail "no document: $(cat "$out")"
 rm "$folder/three.html"
 cmp -s "$folder/one.html" "$folder/two.html" || fail 'two pages of one plan differ'
-expect 2 report "$folder/plan.json" -o "$folder/three.html"
+expect 0 report "$folder/plan.json" -o "$folder/own.html"
+sed '/^"times": {/,/^"buffers"/{/^"buffers"/!d;}' "$folder/plan.json" >"$folder/untimed.json"
+expect 2 report "$folder/untimed.json" -o "$folder/three.html"
 grep -q -- "--unit" "$out.err" || fail 'the missing times are not named'
 expect 2 report "$folder/plan.json" --unit "$unit"
 expect 2 report "$folder" --json -o "$folder/three.html"

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
   }
   mt_text json = {0}, first = {0}, second = {0};
-  if (mt_program_print(program, &error, &json) != MOTET_OK) abort();
+  if (mt_program_print(program, NULL, &error, &json) != MOTET_OK) abort();
   if (mt_program_print_pytorch_csv(program, true, &error, &first) != MOTET_OK) abort();
   if (mt_program_parse_pytorch_csv(first.data, first.length, "written", MOTET_PLACEMENT_AUTO, &error, &again) !=
           MOTET_OK ||

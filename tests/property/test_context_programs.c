@@ -185,8 +185,9 @@ static void check_json(const motet_program *p) {
   mt_text text = {0};
   motet_error error;
   motet_program *again;
-  assert_int_equal(mt_program_print(p, &error, &text), MOTET_OK);
-  if (mt_program_parse(text.data, text.length, "again", &error, &again) != MOTET_OK) fail_msg("%s", error.text);
+  assert_int_equal(mt_program_print(p, NULL, &error, &text), MOTET_OK);
+  if (mt_program_parse(text.data, text.length, "again", &error, &again, NULL) != MOTET_OK)
+    fail_msg("%s", error.text);
   assert_true(motet_program_digest(again) == motet_program_digest(p));
   motet_program_destroy(again);
   mt_text_free(&text);

@@ -2,6 +2,11 @@
 #include "../program_fixture.h"
 
 #include "base/text.h"
+#include "program/columns.h"
+#include "program/json.h"
+#include "program/times.h"
+
+#include <math.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -290,6 +295,22 @@ static void test_errors_name_the_key(void **state) {
       {"\"ties\": []", "\"ties\": [[0, 2, 1]]", "ties[0][1]", "from 0 to 1"},
       {"\"ties\": []", "\"ties\": [[0, 1, -1]]", "ties[0]", "range"},
       {"\"carried\": []", "\"carried\": [[0, 1, 0]]", "carried[0][1]", "from 0 to 0"},
+      {"\"ties\": []", "\"ties\": [], \"times\": 1", "times", "object"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"b\": 1}", "times.b", "not a key"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"forward\": [1]}", "times.forward", "one entry a stage"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"load\": [1, [1, 2]]}", "times.load[1]",
+       "one entry a microbatch"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"offload\": [1, -1]}", "times.offload[1]", ">= 0"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"backward\": [1, [\"2\"]]}", "times.backward[1]", ">= 0"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"optimizer\": [1, [1]]}", "times.optimizer[1]", "number"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"links\": [1]}", "times.links", "object"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"links\": {\"nic\": 1}}", "times.links.nic", "not a key"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"links\": {\"ranks_per_node\": -1}}",
+       "times.links.ranks_per_node", "range"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"links\": {\"latency_seconds\": true}}",
+       "times.links.latency_seconds", ">= 0"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"bound\": null}", "times.bound", ">= 0"},
+      {"\"ties\": []", "\"ties\": [], \"times\": {\"flops\": {}}", "pieces", "list"},
       {"\"memory_cap\": 0", "\"memory_cap\": -5", "memory_cap", "range"},
       {"\"static_bytes\": [5, 6]", "\"static_bytes\": [5]", "static_bytes", "one entry a stage"},
       {"\"static_bytes\": [5, 6]", "\"static_bytes\": [5, 1e300]", "static_bytes[1]", "integer"},
@@ -333,6 +354,54 @@ static void test_errors_name_the_key(void **state) {
       fail_msg("%s -> %s: status %d, key \"%s\": %s", cases[i].from, cases[i].to, status, error.key, error.text);
     free(text);
   }
+}
+
+/* A file's times: every kind, alike and by microbatch, links, bound and operations, read back to the last digit. */
+static void test_times_read_back(void **state) {
+  (void)state;
+  mt_arena *arena = mt_arena_create();
+  motet_program *program = full_program(arena), *again;
+  int32_t columns = mt_column_count(program), stages = program->stage_count;
+  mt_random random = mt_random_stream(3, "times");
+  double *values = MT_ARENA_NEW(arena, double, stages *columns), *ones = MT_ARENA_NEW(arena, double, columns);
+  for (int32_t i = 0; i < stages * columns; i++) values[i] = i % 3 == 0 ? 0.1 : mt_random_unit(&random);
+  for (int32_t m = 0; m < columns; m++) ones[m] = 1.0 / 3 + m;
+  mt_flops_piece piece = {.stage = 1, .module = 0, .parts = {ones, ones, ones}};
+  const mt_flops flops = {.peak = 1e12 / 3, .piece_count = 1, .microbatch_count = columns, .pieces = &piece};
+  mt_program_times times = {.known = true, .bound = 2.0 / 7, .flops = &flops}, read;
+  times.costs.links = (mt_links){4, {1e-5, 1e9 / 3}, {2e-5, 1e8}, true};
+  for (int kind = 0; kind < MT_COST_KINDS; kind++)
+    if (kind != MT_COST_RECOMPUTE) times.costs.seconds[kind] = (mt_cost_values){values, columns, kind % 2};
+  times.costs.optimizer_seconds = values;
+  mt_text text = {0};
+  motet_error error;
+  assert_int_equal(mt_program_print(program, &times, &error, &text), MOTET_OK);
+  if (mt_program_parse(text.data, text.length, "times", &error, &again, &read) != MOTET_OK)
+    fail_msg("%s", error.text);
+  assert_true(motet_program_digest(again) == motet_program_digest(program));
+  assert_true(read.known && read.bound == times.bound);
+  for (int kind = 0; kind < MT_COST_KINDS; kind++)
+    for (int32_t s = 0; s < stages; s++)
+      for (int32_t m = 0; m < columns; m++)
+        assert_true(mt_cost_seconds(&read.costs, (mt_cost_kind)kind, s, m) ==
+                    mt_cost_seconds(&times.costs, (mt_cost_kind)kind, s, m));
+  assert_memory_equal(read.costs.optimizer_seconds, values, (size_t)stages * sizeof(double));
+  assert_int_equal(read.costs.links.ranks_per_node, 4);
+  assert_true(read.costs.links.local.latency_seconds == 1e-5 && read.costs.links.remote.bytes_per_second == 1e8);
+  assert_true(read.costs.links.local.bytes_per_second == 1e9 / 3 && read.costs.links.shared_nic);
+  assert_true(read.flops->peak == flops.peak && read.flops->piece_count == 1 && read.flops->pieces[0].stage == 1);
+  assert_memory_equal(read.flops->pieces[0].parts[2], ones, (size_t)columns * sizeof(double));
+  motet_program_destroy(again);
+  /* Without them the file is what it was before there were any. */
+  char *plain = program_text(program);
+  assert_int_equal(mt_program_parse(plain, strlen(plain), "plain", &error, &again, &read), MOTET_OK);
+  assert_false(read.known);
+  assert_null(strstr(plain, "times"));
+  free(plain);
+  motet_program_destroy(again);
+  mt_text_free(&text);
+  motet_program_destroy(program);
+  mt_arena_destroy(arena);
 }
 
 static void test_malformed_json_names_the_line(void **state) {
@@ -434,10 +503,15 @@ static void test_random_programs_return(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trip_keeps_the_digest), cmocka_unit_test(test_digest_sees_every_field),
-      cmocka_unit_test(test_digest_is_of_the_content),    cmocka_unit_test(test_a_file_written_by_hand),
-      cmocka_unit_test(test_errors_name_the_key),         cmocka_unit_test(test_malformed_json_names_the_line),
-      cmocka_unit_test(test_an_edited_file_is_noticed),   cmocka_unit_test(test_names_are_escaped),
+      cmocka_unit_test(test_round_trip_keeps_the_digest),
+      cmocka_unit_test(test_digest_sees_every_field),
+      cmocka_unit_test(test_digest_is_of_the_content),
+      cmocka_unit_test(test_a_file_written_by_hand),
+      cmocka_unit_test(test_errors_name_the_key),
+      cmocka_unit_test(test_malformed_json_names_the_line),
+      cmocka_unit_test(test_times_read_back),
+      cmocka_unit_test(test_an_edited_file_is_noticed),
+      cmocka_unit_test(test_names_are_escaped),
       cmocka_unit_test(test_random_programs_return),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,11 +61,12 @@ static void test_file_reads_back(void **state) {
       {"{\"pieces\": 3}", "pieces"},
       {"{\"pieces\": []}", "peak_per_second"},
       {"{\"peak_per_second\": -1, \"pieces\": []}", "peak_per_second"},
-      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 2}]}", "stage"},
-      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 1, \"module\": -1}]}", "module"},
-      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 1, \"module\": 0, \"forward\": [1, 2]}]}", "forward"},
+      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 2}]}", "pieces[0].stage"},
+      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 1, \"module\": -1}]}", "pieces[0].module"},
+      {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 1, \"module\": 0, \"forward\": [1, 2]}]}",
+       "pieces[0].forward"},
       {"{\"peak_per_second\": 0, \"pieces\": [{\"stage\": 1, \"module\": 0, \"forward\": [1, 2, \"3\"]}]}",
-       "forward"},
+       "pieces[0].forward"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     motet_error_clear(&error);
