@@ -87,6 +87,8 @@ static const struct {
 } PARTS[] = {{"text", "text", NULL}, {"image", "image", MT_IMAGE_MARKER}, {"video", "video", MT_VIDEO_MARKER}};
 enum { PART_KINDS = sizeof PARTS / sizeof *PARTS };
 
+static bool is_given(const json_t *value) { return value != NULL && !json_is_null(value); }
+
 static motet_status read_part(const json_t *part, size_t turn, size_t place, bool shows, motet_error *error,
                               mt_conversation *conversation, mt_text *text) {
   const char *type = json_string_value(json_object_get(part, "type"));
@@ -108,8 +110,14 @@ static motet_status read_part(const json_t *part, size_t turn, size_t place, boo
     return malformed(error, "content", "turn %zu, part %zu: only the user's turns show pictures", turn + 1,
                      place + 1);
   mt_text_append(text, "%s", PARTS[kind].marker);
+  /* What a table's column has for parts without it is null. */
+  if (is_given(json_object_get(part, "url")))
+    return malformed(error, "content",
+                     "turn %zu, part %zu has a \"url\": \"%s\" or \"path\" of a local file belongs here", turn + 1,
+                     place + 1, PARTS[kind].key);
+  if (!is_given(content) && is_given(json_object_get(part, "path"))) content = part;
   /* Without a path it is the next of "images" or "videos". */
-  if (content == NULL) return MOTET_OK;
+  if (!is_given(content)) return MOTET_OK;
   return read_path(content, "content", error, kind == 1 ? &conversation->images : &conversation->videos);
 }
 
@@ -151,7 +159,8 @@ static motet_status read_turns(const json_t *root, motet_error *error, mt_conver
     if (status != MOTET_OK) return status;
     if (!json_is_string(text) && !json_is_array(text))
       return malformed(error, FORMS[form].text, "turn %zu has no text \"%s\"", i + 1, FORMS[form].text);
-    turn.unlearnt = json_is_false(json_object_get(item, "loss"));
+    const json_t *loss = json_object_get(item, "loss");
+    turn.unlearnt = json_is_false(loss) || (json_is_number(loss) && json_number_value(loss) == 0);
     if (turn.role == MT_ROLE_SYSTEM && i > 0)
       return malformed(error, FORMS[form].role, "turn %zu is the system's; it may only be the first", i + 1);
     turn.text = json_string_value(text);
@@ -169,7 +178,9 @@ static motet_status read_paths(const json_t *root, const char *plural, const cha
                                mt_path_list *list) {
   const char *key = json_object_get(root, plural) != NULL ? plural : singular;
   const json_t *paths = json_object_get(root, key);
-  if (paths == NULL || json_is_null(paths)) return MOTET_OK;
+  if (!is_given(paths) || (json_is_array(paths) && json_array_size(paths) == 0)) return MOTET_OK;
+  if (list->count > 0)
+    return malformed(error, key, "paths stand in parts of turns and in \"%s\" too: one of them belongs here", key);
   if (!json_is_array(paths)) return read_path(paths, key, error, list);
   for (size_t i = 0; i < json_array_size(paths); i++) {
     motet_status status = read_path(json_array_get(paths, i), key, error, list);
@@ -179,6 +190,9 @@ static motet_status read_paths(const json_t *root, const char *plural, const cha
 }
 
 static motet_status read_media(const json_t *root, motet_error *error, mt_conversation *conversation) {
+  const json_t *sounds = json_object_get(root, "audios");
+  if (json_is_array(sounds) && json_array_size(sounds) > 0)
+    return malformed(error, "audios", "the line has sounds, which no model here hears");
   motet_status status = read_paths(root, "images", "image", error, &conversation->images);
   return status == MOTET_OK ? read_paths(root, "videos", "video", error, &conversation->videos) : status;
 }

@@ -56,6 +56,18 @@ static void test_other_ways_to_write_a_sample(void **state) {
       "{\"type\":\"text\",\"text\":\" and \"},{\"type\":\"image\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER
       "],\"images\":[\"rgb.png\",\"odd.jpg\"]}",
       plain);
+  /* As rows of a table: every part has every key. */
+  expect_same(
+      "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A \",\"image\":null},{\"type\":"
+      "\"image\",\"image\":null,\"path\":null,\"url\":null,\"text\":null},{\"type\":\"text\",\"text\":\" and \"},"
+      "{\"type\":\"image\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER
+      "],\"images\":[\"rgb.png\",\"odd.jpg\"],\"audios\":[]}",
+      plain);
+  expect_same(
+      "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A \"},{\"type\":\"image\","
+      "\"path\":\"rgb.png\"},{\"type\":\"text\",\"text\":\" and \"},{\"type\":\"image\",\"image\":null,\"path\":"
+      "\"odd.jpg\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER "],\"images\":[]}",
+      plain);
   /* The system's text beside the turns. */
   expect_same("{\"system\":\"Be brief.\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi.\"}," ANSWER "]}",
               "{\"messages\":[{\"role\":\"system\",\"content\":\"Be "
@@ -71,15 +83,14 @@ static void test_other_ways_to_write_a_sample(void **state) {
 }
 
 /* Of two answers the first is not learnt. */
-static void test_answers_without_loss(void **state) {
-  (void)state;
+static void check_without_loss(const char *loss) {
   mt_arena *arena = mt_arena_create();
   mt_dataset *first, *second;
   const char *turns = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"One two.\"%s}," ANSWER "]}";
   char line[256];
   snprintf(line, sizeof line, turns, "");
   const mt_batch both = load_line(line, arena, &first);
-  snprintf(line, sizeof line, turns, ",\"loss\":false");
+  snprintf(line, sizeof line, turns, loss);
   const mt_batch last = load_line(line, arena, &second);
   int32_t unlearnt = 0;
   for (int32_t t = 0; t < both.tokens; t++) {
@@ -97,6 +108,12 @@ static void test_answers_without_loss(void **state) {
   mt_dataset_close(first);
   mt_dataset_close(second);
   mt_arena_destroy(arena);
+}
+
+static void test_answers_without_loss(void **state) {
+  (void)state;
+  check_without_loss(",\"loss\":false");
+  check_without_loss(",\"loss\":0.0");
 }
 
 /* A video is its frames, one tile each, with their numbers in front; order is that of the markers. */
@@ -180,6 +197,15 @@ static void test_refuses_with_line_and_key(void **state) {
        "no MP4"},
       {"{\"messages\":[{\"role\":\"user\",\"content\":\"\"}," ANSWER "],\"videos\":[\"../../video/sound.mp4\"]}",
        "../../video/sound.mp4", "has no video stream"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"},{\"type\":\"image\",\"image\":\"odd."
+       "jpg\"}]"
+       "}," ANSWER "],\"images\":[\"rgb.png\"]}",
+       "images", "in parts of turns and in \"images\" too"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"url\":\"rgb.png\"}]}," ANSWER
+       "],\"images\":[\"rgb.png\"]}",
+       "content", "\"image\" or \"path\" of a local file"},
+      {"{\"messages\":[{\"role\":\"user\",\"content\":\"<audio>\"}," ANSWER "],\"audios\":[\"a.wav\"]}", "audios",
+       "sounds"},
       {"[{\"messages\":[" ANSWER "]},", "", "rewritten, a sample a line"},
       {"[{\"messages\":[" ANSWER "]}]", "", "on a line of its own"},
       {"{\"instruction\":\"a\",\"output\":\"b\"}", "messages", "rewritten as turns"},
