@@ -1,7 +1,7 @@
 # make        builds build/motet
 # make demo   sets up, builds, prepares pictures with captions and trains a vision-language model
 # make test   sets up, builds and passes every test
-.PHONY: all demo test bench fuzz format clean
+.PHONY: all demo test bench fuzz equality format clean
 
 all:
 	@tools/setup.sh
@@ -22,6 +22,10 @@ bench: all
 fuzz:
 	@tools/setup.sh test
 	tests/fuzz/run.sh
+
+# Hundreds of random ways to run one training against one rank.
+equality: all
+	MOTET=$(CURDIR)/build/motet TEST_DATA=tests/data tests/mpi/equality.py 0 300
 
 format:
 	find src include tests bench examples -name '*.[ch]' -exec clang-format -i {} +
