@@ -56,7 +56,14 @@ static void handle_signals(void) {
 typedef struct reporter {
   mt_board *board; /* NULL: none */
   const char *output_dir;
+  int32_t rank;
 } reporter;
+
+/** What this rank is at. */
+static void tell_place(void *context, char *text, size_t size) {
+  const reporter *this = context;
+  if (this->board != NULL) mt_board_describe(this->board, this->rank, text, size);
+}
 
 static void report(void *context, const motet_error *error) {
   const reporter *this = context;
@@ -95,19 +102,22 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
   const char *path = getenv(BOARD_VARIABLE);
   keep_memory();
   if (launched) mt_transport_launched(NULL, &rank);
-  if (launched && path != NULL && rank < ranks && mt_board_open(path, ranks, &error, &board) == MOTET_OK) {
+  if (launched && rank < ranks && mt_board_open(path, ranks, &error, &board) == MOTET_OK) {
     mt_board_at(board, rank)->process = (int32_t)getpid();
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
     own_place = mt_board_at(board, rank);
   }
   if (saves) handle_signals();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
-  reporter teller = {board, job->output_dir};
+  reporter teller = {board, job->output_dir, rank};
   if (rank == 0) mt_run_failure_forget(job->output_dir);
   mt_transport_options options = {.ranks = ranks,
                                   .hang_seconds = job->train.hang_seconds,
                                   .stall_seconds = job->train.stall_seconds,
+                                  /* Who started the ranks with a board watches them all by itself. */
+                                  .heartbeat_seconds = path == NULL ? job->train.heartbeat_seconds : 0,
                                   .report = report,
+                                  .place = tell_place,
                                   .context = &teller};
   motet_status status = launched ? mt_transport_mpi_create(&options, &error, &transport)
                                  : mt_transport_self_create(&options, &error, &transport);

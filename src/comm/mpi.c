@@ -295,7 +295,7 @@ motet_status mt_transport_mpi_create(const mt_transport_options *options, motet_
   }
   transport->base.table = &mpi_table;
   transport->options = *options;
-  transport->heartbeat_request = MPI_REQUEST_NULL;
+  transport->heartbeat_request = transport->place_request = MPI_REQUEST_NULL;
   if (transport->options.hang_seconds <= 0) transport->options.hang_seconds = 2;
   if (transport->options.stall_seconds <= 0) transport->options.stall_seconds = 600;
   pthread_mutex_init(&transport->lock, NULL);

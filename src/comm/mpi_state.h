@@ -24,6 +24,17 @@ typedef struct mt_heartbeat {
   double waiting_seconds;
 } mt_heartbeat;
 
+enum { MT_PLACE_TEXT_SIZE = 192 };
+
+/** What a rank hears of the one before it in a ring of all ranks, so that none hears of more than one. */
+typedef struct mt_neighbour {
+  bool watched;                   /* it has been heard of and has not said goodbye */
+  double silence, looked_at;      /* seconds since the last word in which this rank has looked */
+  char place[MT_PLACE_TEXT_SIZE]; /* what it was at */
+  motet_error lost;               /* as told to rank 0, at `told_at`; 0: it is not lost */
+  double told_at;
+} mt_neighbour;
+
 /** All fields behind the first group are protected by `lock`, and so is every call of MPI. */
 typedef struct mt_mpi_transport {
   mt_transport base;
@@ -46,6 +57,10 @@ typedef struct mt_mpi_transport {
   double *heard_at;         /* rank 0: [ranks] */
   mt_heartbeat sent;
   MPI_Request heartbeat_request;
+
+  mt_neighbour neighbour;
+  char place[MT_PLACE_TEXT_SIZE]; /* of this rank, on its way to the one behind it */
+  MPI_Request place_request;
 } mt_mpi_transport;
 
 double mt_mpi_now(void);

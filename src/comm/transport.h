@@ -83,13 +83,20 @@ static inline void mt_transport_destroy(mt_transport *transport) {
 /** Called once in the whole job, with the failure that ends it. */
 typedef void mt_transport_report(void *context, const motet_error *error);
 
+/** Writes what this rank is at; called by the service thread. */
+typedef void mt_transport_place(void *context, char *text, size_t size);
+
 typedef struct mt_transport_options {
   int32_t ranks; /* ranks that must be there; another number is refused */
   /* Where every rank has been waiting for longer than this and no message is under way, none can go on: a hang.
      The allowance for a message's size comes on top. 0: 2 seconds. */
   double hang_seconds;
   double stall_seconds; /* a single wait never takes longer than this, whatever the others do. 0: 600 seconds */
+  /* A rank whose service thread has not been heard of for so long ends the job: it is stopped, or its host or the
+     network is gone. Computations of any length are none of that. 0: never. */
+  double heartbeat_seconds;
   mt_transport_report *report;
+  mt_transport_place *place; /* or NULL */
   void *context;
 } mt_transport_options;
 
@@ -99,7 +106,7 @@ motet_status mt_transport_self_create(const mt_transport_options *options, motet
 
 /**
  * MPI; at most one a process. The calling thread is the one that communicates. A service thread answers for the
- * rank while it computes: it keeps large messages moving, hears of failures and finds hangs.
+ * rank while it computes: it keeps large messages moving, hears of failures, finds hangs and ranks that are gone.
  */
 motet_status mt_transport_mpi_create(const mt_transport_options *options, motet_error *error,
                                      mt_transport **transport);

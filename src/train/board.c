@@ -26,18 +26,19 @@ motet_status mt_board_open(const char *path, int32_t ranks, motet_error *error, 
   mt_board *board = calloc(1, sizeof *board);
   if (board == NULL) return mt_error_memory(error, sizeof *board, "the board");
   void *memory = MAP_FAILED;
-  int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+  int file = path != NULL ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+  if (path == NULL)
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  else if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) {
-    motet_status status =
-        mt_error_set(error, MOTET_ERROR_IO, "the ranks' board '%s' cannot be made: %s", path, strerror(errno));
-    mt_error_place(error, path, 0);
+    motet_status status = path == NULL ? mt_error_memory(error, bytes, "the board")
+                                       : mt_error_system(error, "the ranks' board cannot be made", path);
     if (file >= 0) close(file);
     free(board);
     return status;
   }
-  close(file);
+  if (file >= 0) close(file);
   *board = (mt_board){.ranks = ranks, .bytes = bytes, .content = memory};
   *out = board;
   return MOTET_OK;

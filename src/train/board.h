@@ -32,7 +32,8 @@ typedef struct mt_board_place {
 
 typedef struct mt_board mt_board;
 
-/** Makes the file of a board for @p ranks at @p path, or opens what is there. */
+/** Makes the file of a board for @p ranks at @p path, or opens what is there; NULL: a board of this process alone.
+ */
 motet_status mt_board_open(const char *path, int32_t ranks, motet_error *error, mt_board **board);
 void mt_board_close(mt_board *board);
 

@@ -86,7 +86,7 @@ typedef struct mt_job {
     int64_t tensorboard; /* 0: no event files */
     int64_t save_every, keep, eval_every, eval_batches, log_every, timeline_every;
     const char *resume;
-    double search_seconds, hang_seconds, stall_seconds;
+    double search_seconds, hang_seconds, stall_seconds, heartbeat_seconds;
   } train;
   mt_arena *arena;
 } mt_job;

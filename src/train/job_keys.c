@@ -95,6 +95,8 @@ const mt_job_key mt_job_keys[] = {
     TEXT("train.resume", train.resume, false, "auto", "`auto`, `never`, or the directory of a checkpoint"),
     NUMBER("train.hang_seconds", train.hang_seconds, 0.1, 1e6, "2", "all ranks waiting for so long is a failure"),
     NUMBER("train.stall_seconds", train.stall_seconds, 0.1, 1e9, "600", "one wait for so long is a failure"),
+    NUMBER("train.heartbeat_seconds", train.heartbeat_seconds, 0, 1e9, "3",
+           "a rank not heard of for so long is a failure; 0: never"),
 };
 /* clang-format on */
 const int32_t mt_job_key_count = sizeof mt_job_keys / sizeof *mt_job_keys;
