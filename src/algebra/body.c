@@ -33,6 +33,13 @@ static int64_t forwards_ahead(const mt_body_shape *shape) {
   return groups * shape->ranks * shape->chunks + rest + chunks_before;
 }
 
+/* How many steps of forward() from the k-th on are struck out, which are those of the first `surplus` microbatches.
+ */
+static int64_t struck(const mt_body_shape *shape, int32_t surplus, int64_t k) {
+  int64_t place = k % shape->ranks;
+  return k < (int64_t)shape->ranks * shape->chunks && place < surplus ? surplus - place : 0;
+}
+
 /* 1F1B over any number of chunks: a warm-up of forwards, then one forward and one backward in turn, then the
  * remaining backwards.
  *
@@ -52,6 +59,11 @@ int64_t mt_body_1f1b(const mt_body_shape *shape, int32_t rank, mt_body_step *ste
   if (warm_up > total) warm_up = total;
   int64_t count = 0;
   for (int64_t k = -warm_up; k < total; k++) {
+    /* Few microbatches on many ranks: what is struck out is most, and passed over in leaps. */
+    int64_t no_forward = k + warm_up < total ? struck(shape, surplus, k + warm_up) : total - k;
+    int64_t no_backward = k >= 0 ? struck(shape, surplus, k) : -k;
+    int64_t leap = no_forward < no_backward ? no_forward : no_backward;
+    if (leap > 1) k += leap - 1;
     if (k + warm_up < total) count = put(forward(shape, k + warm_up), surplus, steps, count);
     if (k >= 0) count = put(backward(shape, k), surplus, steps, count);
   }

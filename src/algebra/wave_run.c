@@ -14,6 +14,7 @@ bool mt_wave_runner_make(mt_arena *arena, const mt_wave *wave, mt_wave_runner *r
                              .begin = MT_ARENA_NEW(arena, double, ranks),
                              .wake = MT_ARENA_NEW(arena, double, ranks),
                              .late = MT_ARENA_NEW(arena, bool, ranks),
+                             .winner = MT_ARENA_NEW(arena, int32_t, 2 * ranks),
                              .next = MT_ARENA_NEW(arena, int32_t, 2 * slabs),
                              .held = MT_ARENA_NEW(arena, int32_t, ranks),
                              .pending = MT_ARENA_NEW(arena, mt_wave_step, cells),
@@ -24,7 +25,7 @@ bool mt_wave_runner_make(mt_arena *arena, const mt_wave *wave, mt_wave_runner *r
   const void *const blocks[] = {runner->rank_of, runner->slab_of, runner->forward_end, runner->backward_end,
                                 runner->free,    runner->begin,   runner->wake,        runner->late,
                                 runner->next,    runner->held,    runner->pending,     runner->pending_begin,
-                                runner->stack,   runner->stacked, runner->pending_end};
+                                runner->stack,   runner->stacked, runner->pending_end, runner->winner};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
     if (blocks[i] == NULL) return false;
   mt_layout layout = {.map = wave->map, .pipeline = wave->ranks, .data = 1, .context = 1};
@@ -228,33 +229,49 @@ static int32_t choose(const mt_wave_runner *r, const mt_wave_pattern *p, const m
   return weight ? TAKES_WEIGHT : WAITS;
 }
 
-/* The rank that looks next: those whose next event can begin go before those that would overtake, as they decide
- * what the others have to expect. */
-static int32_t earliest_rank(const mt_wave_runner *r) {
-  int32_t found = 0;
-  for (int32_t rank = 1; rank < r->wave->ranks; rank++)
-    if (r->wake[rank] < r->wake[found] || (r->wake[rank] <= r->wake[found] && !r->late[rank] && r->late[found]))
-      found = rank;
-  return found;
+/* Whether rank @p a looks before @p b: those whose next event can begin go before those that would overtake, as
+ * they decide what the others have to expect. */
+static bool is_before(const mt_wave_runner *r, int32_t a, int32_t b) {
+  if (r->wake[a] < r->wake[b] || r->wake[b] < r->wake[a]) return r->wake[a] < r->wake[b];
+  return r->late[a] != r->late[b] ? r->late[b] : a < b;
 }
+
+/* The ranks' tournament: leaf ranks + i is rank i, node n has the winner of 2n and 2n + 1, node 1 that of all. A
+ * bracket of any size will do, as is_before() is total. */
+static void play(mt_wave_runner *r, int32_t node) {
+  int32_t a = r->winner[2 * node], b = r->winner[2 * node + 1];
+  r->winner[node] = is_before(r, a, b) ? a : b;
+}
+
+static void set_wake(mt_wave_runner *r, int32_t rank, double time, bool late) {
+  r->wake[rank] = time;
+  r->late[rank] = late;
+  for (int32_t node = (r->wave->ranks + rank) / 2; node > 0; node /= 2) play(r, node);
+}
+
+static int32_t earliest_rank(const mt_wave_runner *r) { return r->winner[1]; }
 
 static void run_by_clock(mt_wave_runner *r, const mt_wave_pattern *p, const mt_wave_rule *rule,
                          const mt_wave_record *to) {
-  for (int32_t rank = 0; rank < r->wave->ranks; rank++) {
+  int32_t ranks = r->wave->ranks;
+  for (int32_t rank = 0; rank < ranks; rank++) {
     r->wake[rank] = 0.0;
     r->late[rank] = false;
+    r->winner[ranks + rank] = rank;
   }
+  for (int32_t node = ranks - 1; node > 0; node--) play(r, node);
   for (int32_t rank; r->wake[rank = earliest_rank(r)] < INFINITY;) {
     double time = r->wake[rank], wake;
     int32_t stream = choose(r, p, rule, rank, time, &wake);
     if (!r->late[rank] && stream != next_stream(r, p, rank)) {
-      r->late[rank] = true;
+      set_wake(r, rank, time, true);
       continue;
     }
-    r->late[rank] = false;
     r->work--;
-    r->wake[rank] = wake;
-    if (stream == WAITS) continue;
+    if (stream == WAITS) {
+      set_wake(r, rank, wake, false);
+      continue;
+    }
     int32_t other = -1;
     if (stream == TAKES_WEIGHT) {
       r->free[rank] = time;
@@ -262,10 +279,10 @@ static void run_by_clock(mt_wave_runner *r, const mt_wave_pattern *p, const mt_w
     } else {
       other = run_event(r, rank, stream, time, to);
     }
-    r->wake[rank] = r->free[rank];
+    set_wake(r, rank, r->free[rank], false);
     if (other < 0 || other == rank) continue;
     double arrival = fmax(r->free[other], r->free[rank] + r->wave->lag);
-    if (arrival < r->wake[other]) r->wake[other] = arrival;
+    if (arrival < r->wake[other]) set_wake(r, other, arrival, r->late[other]);
   }
 }
 

@@ -43,6 +43,7 @@ typedef struct mt_wave_runner {
   double *begin;                      /* [ranks] of the first event; below 0: none yet */
   double *wake;                       /* [ranks] when the rank looks again what to run */
   bool *late;                         /* [ranks] its next event cannot begin then */
+  int32_t *winner;                    /* [2 * ranks] tournament of the ranks by who looks first */
   int32_t *next;                      /* (ranks, streams) next microbatch */
   int32_t *held;                      /* [ranks] */
   mt_wave_step *pending; /* (ranks, chunks * microbatches) weight gradients in the order of their inputs' */

@@ -56,6 +56,13 @@ plan 1 '<vision: transpose, llm: 1f1b>' 'vision: f=1; llm: f=1, b=2' --bytes 100
 [ "$(field rule <"$out")" = memory ] || fail "rule: $(cat "$out")"
 plan 3 '<llm: 1f1b>' 'llm: f=1, b=2' -o /nonexistent/plan.json && says /nonexistent/plan.json
 expect 2 plan --schedule '<llm: 1f1b>' --unit 'f=1, b=2' --ranks 1000 --microbatches 1000000 && says 'microbatch-stages'
+# Few microbatches on very many ranks take time by their events, not by ranks squared (minutes then).
+many() { # schedule, makespan: once through all ranks and back, then the second microbatch
+  timeout 30 "$MOTET" plan --schedule "<llm: $1>" --unit 'llm: f=1, b=2' --ranks 60000 --microbatches 2 --json >"$out" || fail "$1 on 60000 ranks"
+  near "$(field makespan <"$out")" "$2" || fail "$1 on 60000 ranks: $(field makespan <"$out")"
+}
+many 1f1b 180003
+many zb1p 120003
 
 # The document's parts agree with one another.
 plan 0 '<vision: transpose(window=3), llm: 1f1b>' 'vision: f=1, b=2; llm: f=1, b=2' --encode 1,0,2 --alpha 0.25 --json
