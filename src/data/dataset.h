@@ -103,6 +103,9 @@ motet_status mt_dataset_load(const mt_dataset *dataset, const mt_row *row, bool 
 /** The pixels of @p row: (tiles, 3, image_size, image_size). */
 motet_status mt_dataset_pixels(const mt_dataset *dataset, const mt_row *row, motet_error *error, float *pixels);
 
+/** Where the samples of @p row stand: "lines 4, 17 of data.jsonl". */
+void mt_dataset_origin(const mt_dataset *dataset, const mt_row *row, char *text, size_t size);
+
 /** Floats of one tile: 3 * image_size^2. */
 int64_t mt_dataset_tile_floats(const mt_dataset *dataset);
 

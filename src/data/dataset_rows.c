@@ -195,3 +195,14 @@ motet_status mt_dataset_load(const mt_dataset *dataset, const mt_row *row, bool 
   batch->pixels = values;
   return mt_dataset_pixels(dataset, row, error, values);
 }
+
+void mt_dataset_origin(const mt_dataset *dataset, const mt_row *row, char *text, size_t size) {
+  enum { NAMED_MOST = 16 };
+  mt_text lines = {0};
+  for (int32_t s = 0; s < row->samples && s < NAMED_MOST; s++)
+    mt_text_append(&lines, s == 0 ? "%" PRId32 : ", %" PRId32, dataset->samples.data[row->sample[s]].line);
+  if (row->samples > NAMED_MOST) mt_text_append(&lines, " and %" PRId32 " more", row->samples - NAMED_MOST);
+  snprintf(text, size, "%s %s of %s", row->samples == 1 ? "line" : "lines", lines.failed ? "?" : lines.data,
+           dataset->path);
+  mt_text_free(&lines);
+}

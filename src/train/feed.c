@@ -67,11 +67,16 @@ static motet_status load(void *context, bool next, int32_t microbatch, uint32_t 
   return status;
 }
 
+static void origin(void *context, int32_t microbatch, char *text, size_t size) {
+  const mt_feed *feed = context;
+  mt_dataset_origin(feed->dataset, &feed->rows[0][microbatch], text, size);
+}
+
 motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, motet_error *error, mt_feed **out) {
   mt_feed *feed = calloc(1, sizeof *feed);
   if (feed == NULL) return mt_error_memory(error, sizeof *feed, "the feed");
   feed->dataset = dataset;
-  feed->source = (mt_batch_source){.context = feed, .shape = shape, .load = load};
+  feed->source = (mt_batch_source){.context = feed, .shape = shape, .load = load, .origin = origin};
   motet_status status = mt_prefetch_create(dataset, PREFETCH_ROWS + threads, threads, error, &feed->prefetch);
   if (status != MOTET_OK) {
     free(feed);

@@ -21,6 +21,8 @@ typedef struct mt_batch_source {
   /** Adds what @p inputs (MOTET_INPUT_*) asks for to @p batch; memory from @p arena. */
   motet_status (*load)(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
                        motet_error *error, mt_batch *batch);
+  /** Where this step's @p microbatch comes from, for messages; or NULL. */
+  void (*origin)(void *context, int32_t microbatch, char *text, size_t size);
   /** Of a source with a cache of features, see mt_step.cached_layers; else NULL. How many tiles each picture of
    * this step's @p microbatch has, from @p arena; its features out of the cache; and into it. */
   motet_status (*pictures)(void *context, int32_t microbatch, mt_arena *arena, motet_error *error,

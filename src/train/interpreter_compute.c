@@ -1,6 +1,7 @@
 /* Compute: loads, forward and backward of (stage, microbatch). */
 #include "train/interpreter_state.h"
 
+#include <math.h>
 #include <string.h>
 
 static motet_status bytes_of(int64_t rows, int64_t columns, mt_element element, motet_error *error,
@@ -111,6 +112,19 @@ static motet_status take_arena(mt_interpreter *interpreter, const motet_instruct
   return *arena != NULL ? MOTET_OK : mt_error_memory(error, (unsigned long long)bytes, "saved activations");
 }
 
+/** A loss that is no number is refused where it comes up: with frozen parts no gradient may ever show it. An
+ * evaluation's is its caller's matter, who has the weights that train. */
+static motet_status check_loss(const mt_interpreter *interpreter, int32_t microbatch, motet_error *error) {
+  const double loss = fabs(interpreter->step->sums[microbatch]); /* without the sign that printing gives a NaN */
+  const mt_batch_source *source = interpreter->step->source;
+  if (interpreter->step->aside || isfinite(loss)) return MOTET_OK;
+  char origin[512] = "";
+  if (source->origin != NULL) source->origin(source->context, microbatch, origin, sizeof origin);
+  return mt_error_set(error, MOTET_ERROR_FAILED,
+                      "the loss is %g: a lower learning rate may help, or a sample is damaged%s%s%s", loss,
+                      origin[0] != 0 ? " (" : "", origin, origin[0] != 0 ? ")" : "");
+}
+
 static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                 const mt_batch *batch, const void *entering, void *leaving, motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
@@ -142,7 +156,7 @@ static motet_status run_forward(mt_interpreter *interpreter, const motet_instruc
     interpreter->kept[cell] = kept;
   else
     release_kept(interpreter, &kept);
-  return status;
+  return status == MOTET_OK && !next ? check_loss(interpreter, instruction->microbatch, error) : status;
 }
 
 motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_instruction *instruction,

@@ -377,6 +377,14 @@ motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *err
   return MOTET_OK;
 }
 
+/** An evaluation that has no number is no reason to end the run, nor one to hide it. */
+static void tell_evaluation(const mt_trainer *trainer, const mt_row *row, int32_t microbatch) {
+  char origin[512];
+  mt_dataset_origin(trainer->setup.eval, row, origin, sizeof origin);
+  mt_trainer_say(trainer, "evaluation: the loss of microbatch %d is %g (%s)", (int)microbatch,
+                 fabs(trainer->sums[microbatch]), origin);
+}
+
 /** One step's worth of evaluation samples; adds their losses and target tokens. */
 static motet_status evaluate_batch(mt_trainer *trainer, int32_t first, int32_t count, motet_error *error,
                                    double *loss, double *targets) {
@@ -408,6 +416,7 @@ static motet_status evaluate_batch(mt_trainer *trainer, int32_t first, int32_t c
   if (status == MOTET_OK) status = mt_interpreter_run(trainer->interpreter, &step, error, &result);
   double batch_targets = 0, batch_loss = 0;
   for (int32_t i = 0; status == MOTET_OK && i < setup->rows; i++) {
+    if (!isfinite(trainer->sums[i])) tell_evaluation(trainer, &rows[i], i);
     batch_targets += rows[i].targets;
     batch_loss += trainer->sums[i];
   }

@@ -4,17 +4,17 @@
 set -eu
 . "$(dirname "$0")/lib.sh"
 
-start() { # ranks, then key=value words; returns after two steps
+start() { # ranks, then key=value words; returns after three steps, and so behind the first two's checkpoint
   ranks=$1
   shift
   rm -rf "$work/run"
   "$MOTET" train train/job.yaml output_dir="$work/run" parallel.pipeline="$ranks" train.steps=1000000 "$@" >"$out" 2>"$out.err" &
   process=$!
   for tenth in $(seq 100); do
-    [ -s "$work/run/metrics.jsonl" ] && [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 2 ] && return
+    [ -s "$work/run/metrics.jsonl" ] && [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 3 ] && return
     sleep 0.1
   done
-  fail "no step within ten seconds: $(cat "$out.err")"
+  fail "no three steps within ten seconds: $(cat "$out.err")"
 }
 rank_process() { # of this rank
   pgrep -f "output_dir=$work/run " | while read -r candidate; do

@@ -7,14 +7,14 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 launcher="mpirun.openmpi -q --bind-to none --oversubscribe"
 if ldd "$MOTET" | grep -q mpich; then launcher=mpiexec.mpich; fi
 
-start() { # ranks, then key=value words; returns after two steps
+start() { # ranks, then key=value words; returns after three steps
   ranks=$1
   shift
   rm -rf "$work/run"
   $launcher -n "$ranks" "$MOTET" train train/job.yaml output_dir="$work/run" parallel.pipeline="$ranks" train.steps=1000000 \
     "$@" >"$out" 2>"$out.err" &
   process=$!
-  steps 2
+  steps 3
 }
 steps() { # until there are so many
   for tenth in $(seq 100); do
