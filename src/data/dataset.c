@@ -78,6 +78,14 @@ static int32_t count_targets(const mt_marks *targets) {
   return count;
 }
 
+/* Chains the sample's tokens to those before. */
+static void digest_tokens(mt_dataset *dataset, const line_scratch *scratch) {
+  const uint64_t chain[] = {
+      dataset->content, mt_digest_of(scratch->tokens.data, scratch->tokens.count * sizeof *scratch->tokens.data),
+      mt_digest_of(scratch->targets.data, scratch->targets.count * sizeof *scratch->targets.data)};
+  dataset->content = mt_digest_of(chain, sizeof chain);
+}
+
 /* Adds the sample of one line, or leaves it out if it is too long. */
 static motet_status add_line(mt_dataset *dataset, const char *text, size_t bytes, int64_t offset, int32_t line,
                              line_scratch *scratch, motet_error *error) {
@@ -104,6 +112,7 @@ static motet_status add_line(mt_dataset *dataset, const char *text, size_t bytes
   if (!MT_ARRAY_PUSH(&dataset->samples, sample) ||
       !MT_ARRAY_PUSH(&dataset->lines, (mt_dataset_line){offset, (int64_t)bytes, (int64_t)first_medium}))
     return mt_error_memory(error, sizeof sample, "the list of samples");
+  digest_tokens(dataset, scratch);
   return MOTET_OK;
 }
 
@@ -222,6 +231,7 @@ int32_t mt_dataset_dropped(const mt_dataset *dataset) { return dataset->dropped;
 uint64_t mt_dataset_digest(const mt_dataset *dataset) {
   mt_digest *digest = mt_digest_create();
   if (digest == NULL) return 0;
+  mt_digest_integer(digest, (int64_t)dataset->content);
   for (size_t i = 0; i < dataset->samples.count; i++) {
     const mt_sample *sample = &dataset->samples.data[i];
     const int32_t values[] = {sample->line, sample->tokens, sample->targets, sample->tiles, sample->images};

@@ -65,7 +65,7 @@ mt_dataset_medium_view mt_dataset_medium_at(const mt_dataset *dataset, int32_t s
 /** Samples left out because they were longer than max_tokens. */
 int32_t mt_dataset_dropped(const mt_dataset *dataset);
 
-/** A digest of what the samples' metadata depend on: equal on ranks that see the same data. */
+/** A digest of the samples' tokens, targets and numbers, not of pixels: equal on ranks that see the same data. */
 uint64_t mt_dataset_digest(const mt_dataset *dataset);
 
 /** A packed row as planned: shapes, before anything is loaded. */

@@ -28,6 +28,7 @@ struct mt_dataset {
   int32_t max_tokens, video_frames;
   bool refuse_long;
   int32_t dropped;
+  uint64_t content; /* digest of the samples' tokens and targets */
   MT_ARRAY(mt_sample) samples;
   MT_ARRAY(mt_dataset_line) lines; /* one a sample */
   MT_ARRAY(mt_dataset_medium) media;

@@ -97,6 +97,36 @@ static void test_refuses_unfit_models(void **state) {
                    MOTET_ERROR_IO);
 }
 
+/* Words, what is learnt of them, and numbers of tokens all count; the file's name does not. */
+static void test_digest_follows_content(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, "
+      "{\"role\": \"assistant\", \"content\": \"c\"}]}\n",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"d\"}, "
+      "{\"role\": \"assistant\", \"content\": \"c\"}]}\n",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, "
+      "{\"role\": \"assistant\", \"content\": \"c\", \"loss\": false}]}\n",
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", "
+      "\"loss\": "
+      "false}, {\"role\": \"assistant\", \"content\": \"c\"}]}\n",
+  };
+  uint64_t digests[4];
+  for (int i = 0; i < 5; i++) {
+    char path[] = "/tmp/motet-dataset-XXXXXX";
+    close(mkstemp(path));
+    motet_error error;
+    assert_int_equal(mt_file_write(path, lines[i % 4], strlen(lines[i % 4]), &error), MOTET_OK);
+    mt_dataset *dataset = open_good(path, NULL);
+    uint64_t digest = mt_dataset_digest(dataset);
+    if (i == 4) assert_true(digest == digests[0]);
+    for (int k = 0; k < i && i < 4; k++) assert_true(digest != digests[k]);
+    if (i < 4) digests[i] = digest;
+    mt_dataset_close(dataset);
+    unlink(path);
+  }
+}
+
 static void test_long_samples_are_dropped_or_refused(void **state) {
   (void)state;
   mt_dataset *all = open_good(DATASETS "messages.jsonl", NULL), *some;
@@ -369,6 +399,7 @@ int main(void) {
       cmocka_unit_test(test_sharegpt_becomes_tokens),
       cmocka_unit_test(test_older_templates),
       cmocka_unit_test(test_refuses_unfit_models),
+      cmocka_unit_test(test_digest_follows_content),
       cmocka_unit_test(test_long_samples_are_dropped_or_refused),
       cmocka_unit_test(test_plan_visits_every_sample_once_an_epoch),
       cmocka_unit_test(test_rows_pack_their_samples),
