@@ -2,6 +2,7 @@
 
 #include "model/json.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -361,4 +362,33 @@ motet_status mt_internvl_parse(const void *data, size_t bytes, const char *name,
   status = read_model(&json, config);
   mt_json_close(&json);
   return status;
+}
+
+/* What a model of given weights computes with; not how its files call them, nor how pictures are cut. */
+#define FIELD(name)                                                                                                \
+  { #name, offsetof(mt_internvl, name), sizeof((mt_internvl *)0)->name }
+static const struct {
+  const char *name;
+  size_t offset, bytes;
+} FIELDS[] = {
+    FIELD(vision.layers),           FIELD(vision.hidden),
+    FIELD(vision.intermediate),     FIELD(vision.heads),
+    FIELD(vision.image_size),       FIELD(vision.patch_size),
+    FIELD(vision.channels),         FIELD(vision.norm_epsilon),
+    FIELD(vision.rms_norm),         FIELD(vision.qkv_bias),
+    FIELD(vision.qk_norm),          FIELD(decoder.layers),
+    FIELD(decoder.hidden),          FIELD(decoder.intermediate),
+    FIELD(decoder.heads),           FIELD(decoder.kv_heads),
+    FIELD(decoder.head_dim),        FIELD(decoder.vocabulary),
+    FIELD(decoder.norm_epsilon),    FIELD(decoder.rope_theta),
+    FIELD(decoder.rope_factor),     FIELD(decoder.max_positions),
+    FIELD(decoder.attention_bias),  FIELD(decoder.qk_norm),
+    FIELD(decoder.tied_embeddings), FIELD(downsample_ratio),
+};
+
+const char *mt_internvl_difference(const mt_internvl *one, const mt_internvl *other) {
+  for (size_t i = 0; i < sizeof FIELDS / sizeof *FIELDS; i++)
+    if (memcmp((const char *)one + FIELDS[i].offset, (const char *)other + FIELDS[i].offset, FIELDS[i].bytes) != 0)
+      return FIELDS[i].name;
+  return NULL;
 }

@@ -162,6 +162,9 @@ motet_status mt_internvl_read(const char *path, motet_error *error, mt_internvl 
 motet_status mt_internvl_parse(const void *data, size_t bytes, const char *name, motet_error *error,
                                mt_internvl *config);
 
+/** What the first number is in which the models' computations differ ("decoder.rope_theta"); NULL if in none. */
+const char *mt_internvl_difference(const mt_internvl *one, const mt_internvl *other);
+
 /** The planning view: modules, layers with names and exact parameter counts. @p trainable: one flag a module
  * (vision, projector, llm). */
 motet_status mt_internvl_model(mt_arena *arena, const mt_internvl *config, const bool trainable[3],

@@ -159,6 +159,19 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
 static motet_status check_state(const mt_trainer *trainer, const mt_checkpoint_state *state, const char *path,
                                 motet_error *error) {
   const mt_job *job = trainer->job;
+  mt_internvl config;
+  motet_status status = mt_internvl_read(path, error, &config);
+  if (status != MOTET_OK) return status;
+  const char *number = mt_internvl_difference(&config, &trainer->setup.config);
+  if (number != NULL) {
+    mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                 "the checkpoint was made with another %s in the model's config.json, so its run cannot be "
+                 "continued; give the old value, or another output_dir",
+                 number);
+    mt_error_place(error, path, 0);
+    mt_error_key(error, job->model != NULL ? "model" : "config");
+    return MOTET_ERROR_ARGUMENT;
+  }
   const char *key = state->seed != job->train.seed                   ? "train.seed"
                     : state->global_batch != job->train.global_batch ? "train.global_batch"
                     : job->deterministic == MT_JOB_DETERMINISTIC_EXACT && state->rows != trainer->setup.rows

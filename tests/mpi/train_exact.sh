@@ -41,6 +41,10 @@ same alone moved "resumed twice under other plans"
 code=0
 motet train train/job.yaml output_dir="$work/moved" train.steps=21 train.microbatches=4 deterministic=exact >"$out" 2>&1 || code=$?
 [ "$code" -ne 0 ] && grep -q 'train.microbatches times parallel.data' "$out" || fail "other microbatches were not refused: $(cat "$out")"
+# Nor is another model on the same weights: these shapes are alike.
+sed 's/"rope_theta": 10000.0/"rope_theta": 5000.0/' train/config.json >"$work/config.json"
+expect 2 train train/job.yaml output_dir="$work/moved" train.steps=21 train.microbatches=6 deterministic=exact config="$work/config.json"
+grep -q 'another decoder.rope_theta' "$out.err" || fail "another config was not refused: $(cat "$out.err")"
 
 # Sums as they come: the same plan repeats its bits; another one is equal to rounding alone.
 run one train.steps=5
