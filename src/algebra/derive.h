@@ -24,6 +24,8 @@ typedef struct mt_derive_request {
   const int32_t *split;    /* layers of each stage of the Sharded regions, in stage order, or NULL: even. A
                               stage's layers are those of its own region; inline layers ride along uncounted */
   int32_t split_count;
+  int64_t body_work; /* effort for an open body's order before times are known, in visited events; 0: the usual. Who
+                        orders it by times needs none: 1 */
 } mt_derive_request;
 
 /** Backward work of a stage, by its two gates (01-algebra, section 4). */

@@ -57,6 +57,7 @@ typedef struct bodies {
   mt_arena *arena;
   mt_derivation *derivation;
   const mt_body_times *times; /* NULL: not known yet */
+  int64_t work;               /* then */
   motet_error *error;
   int32_t crew_count;
   crew *crews;
@@ -180,7 +181,7 @@ static const mt_body_times *even_times(bodies *b) {
   double *ones = MT_ARENA_NEW(b->arena, double, b->derivation->stage_count);
   if (times == NULL || ones == NULL) return NULL;
   for (int32_t s = 0; s < b->derivation->stage_count; s++) ones[s] = 1.0;
-  *times = (mt_body_times){.forward = ones, .input = ones, .weight = ones, .work = work_first};
+  *times = (mt_body_times){.forward = ones, .input = ones, .weight = ones, .work = b->work};
   return times;
 }
 
@@ -340,5 +341,7 @@ motet_status mt_body_order_by(mt_arena *arena, mt_derivation *derivation, const 
 }
 
 motet_status mt_build_body(mt_build *build) {
-  return make_bodies(&(bodies){.arena = build->arena, .derivation = build->result, .error = build->error});
+  int64_t work = build->request->body_work > 0 ? build->request->body_work : work_first;
+  return make_bodies(
+      &(bodies){.arena = build->arena, .derivation = build->result, .work = work, .error = build->error});
 }

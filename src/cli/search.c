@@ -146,7 +146,7 @@ static void print_savings(const mt_search_space *space, const mt_search_result *
   for (int32_t l = 0; l < layers; l++) count += result->plan.savings[l] != MT_SAVING_ALL;
   if (count > 0)
     mt_text_append(text, "saving      %d of %d layers %s\n", count, layers,
-                   result->best.saving == MT_SEARCH_OFFLOAD ? "keep their activations in host memory"
+                   result->plan.saving == MT_SEARCH_OFFLOAD ? "keep their activations in host memory"
                                                             : "compute their activations again");
 }
 
@@ -160,7 +160,7 @@ static void print_reasons(const mt_search_space *space, const mt_search_result *
     if (simulation->idle_by_cause[c] > simulation->idle_by_cause[worst]) worst = c;
   const char *cause = mt_idle_cause_name((mt_idle_cause)worst);
   mt_text_append(text, "binds       %s; idle %.1f%% of the time (most: %s), exchanges %.1f%%, memory %.0f%% used\n",
-                 memory > 0.9 && result->best.saving != MT_SEARCH_KEEP && idle < 0.3 ? "memory"
+                 memory > 0.9 && result->plan.saving != MT_SEARCH_KEEP && idle < 0.3 ? "memory"
                  : idle >= exchange                                                  ? "idle time"
                                                                                      : "links",
                  100 * idle, cause, 100 * exchange, 100 * memory);

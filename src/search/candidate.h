@@ -5,6 +5,7 @@
 #ifndef MT_SEARCH_CANDIDATE_H
 #define MT_SEARCH_CANDIDATE_H
 
+#include "algebra/schedule.h"
 #include "base/text.h"
 #include "cost/forecast.h"
 #include "order/plan.h"
@@ -21,15 +22,16 @@ typedef struct mt_search_candidate {
   int32_t tensor, ulysses, ring, expert; /* of the trunk */
   int32_t encoder_tensor; /* of the modules before it; the rest of a cell shares out their pictures */
   int32_t data, pipeline, chunks;
-  int32_t dedicated;  /* cells of the encoders' own in a replica; 0: none */
-  int32_t microbatch; /* samples */
+  mt_skeleton_kind trunk; /* skeleton of the pipeline */
+  int32_t dedicated;      /* cells of the encoders' own in a replica; 0: none */
+  int32_t microbatch;     /* samples */
   int32_t microbatches;
   int32_t zero;
   mt_search_manner manner;
-  mt_search_saving saving;
-  double bound;               /* seconds: no plan of it is faster */
-  double estimate;            /* about what it may take: the bound and a pipeline's usual idle time */
-  const double *kind_seconds; /* [kinds of its batch] forward and backward of all layers, by its degrees */
+  mt_search_saving saving;      /* of a plan: what it does where memory asks for it; of a candidate: open */
+  double bound;                 /* seconds: no plan of it is faster */
+  double estimate;              /* about what it may take: the bound and a pipeline's usual idle time */
+  const int32_t *microbatch_of; /* [microbatches] of the replica that is planned, in the batch */
 } mt_search_candidate;
 
 /** What all candidates share. */
@@ -43,17 +45,31 @@ typedef struct mt_search_space {
   int32_t *first_trainable; /* [modules] layer at which a module's backward stops; its end: none */
   int32_t count;
   mt_search_candidate *candidates; /* by estimate, then as listed */
-  double least_bytes;           /* weights and states of the lightest candidate that they exclude; infinite: none */
-  mt_search_candidate lightest; /* that candidate */
+  double least_bytes;              /* of the lightest candidate that bounds on memory exclude; infinite: none */
+  mt_search_candidate lightest;    /* that candidate */
   int64_t excluded;
 } mt_search_space;
 
-/** Lists candidates. Memory that weights and states alone exceed excludes one at once. */
+/** Lists candidates. Memory that weights and states, or one layer's activations, exceed excludes one at once. */
 motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem, const mt_search_data *data,
                                   motet_error *error, mt_search_space *space);
 
 /** The batch of so many samples a microbatch. */
-const mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples);
+mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples);
+
+/** Gives a candidate of another space of the same problem the microbatches of this one. */
+motet_status mt_search_space_adopt(mt_arena *arena, const mt_search_space *space, mt_search_candidate *candidate,
+                                   motet_error *error);
+
+/** Whether a gradient reaches the layer. */
+static inline bool mt_search_reached(const mt_search_space *space, int32_t layer) {
+  return layer >= space->first_trainable[space->problem->architecture->model->layers[layer].module];
+}
+
+/** Cells of a replica. Where the modules are no chain, each one before the trunk has dedicated cells of its own. */
+static inline int32_t mt_search_cells(const mt_search_space *space, const mt_search_candidate *candidate) {
+  return candidate->pipeline + candidate->dedicated * (space->chain ? 1 : space->trunk);
+}
 
 /** How each module lies: [modules]. */
 void mt_search_parallels(const mt_search_space *space, const mt_search_candidate *candidate,
@@ -73,6 +89,7 @@ typedef struct mt_search_plan {
   double exchange_seconds; /* exposed, of the busiest cell */
   int32_t *split;          /* layers of the trunk's stages */
   int32_t split_count;
+  mt_search_saving saving;
   uint8_t *savings;   /* [layers] mt_saving */
   double *cell_bytes; /* [cells of a replica] */
   mt_plan plan;       /* with @p keep: free with mt_plan_free(); lives in the arena */

@@ -1,4 +1,5 @@
 /* From a candidate to a proven and simulated plan. */
+#include "algebra/skeleton.h"
 #include "motet/program.h"
 #include "search/candidate.h"
 #include "search/partition.h"
@@ -14,8 +15,8 @@ static const int64_t REORDER_EVALUATIONS = 20000;
 
 /* Mean times and largest sizes of the layers. */
 typedef struct layer_means {
-  double *forward, *backward;
-  int64_t *fixed, *saved, *kept; /* static; of a microbatch, whole; of a microbatch, with the saving */
+  double *forward, *backward, *weight; /* weight: of the backward, what nobody waits for */
+  int64_t *fixed, *saved, *kept;       /* static; of a microbatch, whole; of a microbatch, with the saving */
 } layer_means;
 
 typedef struct maker {
@@ -47,16 +48,14 @@ static motet_status no_room(const maker *m) {
 static bool open_maker(maker *m) {
   const mt_model *model = m->space->problem->architecture->model;
   m->parallels = MT_ARENA_NEW(m->arena, mt_parallel, model->module_count);
-  m->savings = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
   m->microbatch = MT_ARENA_NEW(m->arena, int32_t, m->candidate->microbatches);
   m->kinds = MT_ARENA_NEW(m->arena, int32_t, m->batch->kinds);
-  if (m->parallels == NULL || m->savings == NULL || m->microbatch == NULL || m->kinds == NULL) return false;
+  if (m->parallels == NULL || m->microbatch == NULL || m->kinds == NULL) return false;
   mt_search_parallels(m->space, m->candidate, m->parallels);
   mt_search_cut(m->space, m->candidate, &m->begin, &m->end);
   m->forecast = (mt_forecast){.architecture = m->space->problem->architecture,
                               .cluster = &m->space->problem->cluster,
                               .parallel = m->parallels,
-                              .savings = m->savings,
                               .fit = mt_collective_fit_usual(),
                               .microbatches = m->candidate->microbatches};
   return true;
@@ -64,29 +63,12 @@ static bool open_maker(maker *m) {
 
 /* ---- the replica with most to do ---- */
 
-/* Deals the step's microbatches out to replicas and takes the one that computes longest. Inside it the lightest and
- * heaviest take turns, so that no two heavy ones meet. */
-static motet_status choose_replica(maker *m) {
+static motet_status take_replica(maker *m) {
   const mt_search_batch *batch = m->batch;
-  int32_t replicas = m->candidate->data, each = m->candidate->microbatches;
-  double *sum = MT_ARENA_NEW(m->arena, double, replicas);
-  int32_t *held = MT_ARENA_NEW(m->arena, int32_t, replicas), *owner = MT_ARENA_NEW(m->arena, int32_t, batch->count);
   bool *seen = MT_ARENA_NEW(m->arena, bool, batch->kinds);
-  if (sum == NULL || held == NULL || owner == NULL || seen == NULL) return no_room(m);
-  int32_t busiest = 0;
-  if (batch->kinds == 1) {
-    for (int32_t i = 0; i < each; i++) m->microbatch[i] = i;
-  } else {
-    mt_search_deal(batch->load, batch->count, replicas, each, sum, held, owner);
-    for (int32_t r = 0; r < replicas; r++) sum[r] = 0.0;
-    for (int32_t i = 0; i < batch->count; i++) sum[owner[i]] += m->candidate->kind_seconds[batch->kind[i]];
-    for (int32_t r = 1; r < replicas; r++)
-      if (sum[r] > sum[busiest]) busiest = r;
-    int32_t front = 0, back = each;
-    for (int32_t i = 0, turn = 0; i < batch->count; i++)
-      if (owner[i] == busiest) m->microbatch[turn++ % 2 == 0 ? --back : front++] = i;
-  }
-  for (int32_t i = 0; i < each; i++) {
+  if (seen == NULL) return no_room(m);
+  for (int32_t i = 0; i < m->candidate->microbatches; i++) {
+    m->microbatch[i] = m->candidate->microbatch_of[i];
     int32_t kind = batch->kind[m->microbatch[i]];
     if (!seen[kind]) m->kinds[m->kind_count++] = kind;
     seen[kind] = true;
@@ -100,26 +82,26 @@ static motet_status measure_layers(maker *m) {
   layer_means *means = &m->means;
   const mt_model *model = m->space->problem->architecture->model;
   int32_t count = model->layer_count;
-  *means = (layer_means){MT_ARENA_NEW(m->arena, double, count), MT_ARENA_NEW(m->arena, double, count),
-                         MT_ARENA_NEW(m->arena, int64_t, count), MT_ARENA_NEW(m->arena, int64_t, count),
-                         MT_ARENA_NEW(m->arena, int64_t, count)};
+  *means = (layer_means){MT_ARENA_NEW(m->arena, double, count),  MT_ARENA_NEW(m->arena, double, count),
+                         MT_ARENA_NEW(m->arena, double, count),  MT_ARENA_NEW(m->arena, int64_t, count),
+                         MT_ARENA_NEW(m->arena, int64_t, count), MT_ARENA_NEW(m->arena, int64_t, count)};
   double *number = MT_ARENA_NEW(m->arena, double, m->batch->kinds);
-  if (means->forward == NULL || means->backward == NULL || means->fixed == NULL || means->saved == NULL ||
-      means->kept == NULL || number == NULL)
+  if (means->forward == NULL || means->backward == NULL || means->weight == NULL || means->fixed == NULL ||
+      means->saved == NULL || means->kept == NULL || number == NULL)
     return no_room(m);
   for (int32_t i = 0; i < m->candidate->microbatches; i++) number[m->batch->kind[m->microbatch[i]]] += 1.0;
   for (int32_t l = 0; l < count; l++) {
     const mt_layer *described = &model->layers[l];
-    bool reached = l >= m->space->first_trainable[described->module];
+    bool reached = mt_search_reached(m->space, l);
     mt_state_forecast state;
     mt_span span = {.layer_begin = l, .layer_end = l + 1, .first_trainable = reached ? l : -1};
     bool alike = l > 0 && described->kind == model->layers[l - 1].kind &&
                  described->module == model->layers[l - 1].module &&
                  described->trainable == model->layers[l - 1].trainable;
-    if (alike && reached == (l - 1 >= m->space->first_trainable[described->module]) &&
-        m->space->passes[l] == m->space->passes[l - 1]) {
+    if (alike && reached == mt_search_reached(m->space, l - 1) && m->space->passes[l] == m->space->passes[l - 1]) {
       means->forward[l] = means->forward[l - 1];
       means->backward[l] = means->backward[l - 1];
+      means->weight[l] = means->weight[l - 1];
       means->fixed[l] = means->fixed[l - 1];
       means->saved[l] = means->saved[l - 1];
       means->kept[l] = means->kept[l - 1];
@@ -134,27 +116,38 @@ static motet_status measure_layers(maker *m) {
       means->forward[l] += share * (layer.forward + layer.forward_exchange);
       if (!reached) continue;
       if (m->space->passes[l]) means->backward[l] += share * (layer.input_gradient + layer.input_exchange);
-      if (described->trainable) means->backward[l] += share * (layer.weight_gradient + layer.weight_exchange);
+      if (described->trainable) means->weight[l] += share * (layer.weight_gradient + layer.weight_exchange);
       int64_t saved = described->trainable ? layer.saved_bytes : layer.passed_bytes;
       if (saved > means->saved[l]) means->saved[l] = saved;
       if (layer.output_bytes > means->kept[l]) means->kept[l] = layer.output_bytes;
     }
+    means->backward[l] += means->weight[l];
   }
   return MOTET_OK;
+}
+
+/* Microbatches that a rank of a trunk with an order of its own may hold; 0: 1F1B's. */
+static int32_t open_most(const mt_search_candidate *c) {
+  const mt_skeleton_row *row = &mt_skeleton_rows[c->trunk];
+  if (c->trunk == MT_SKELETON_1F1B) return 0;
+  int32_t most = row->held != NULL ? row->held(c->pipeline) : c->pipeline + 1;
+  return most < c->microbatches ? most : c->microbatches;
 }
 
 static motet_status cut_layers(maker *m, double memory_bytes, bool dropped) {
   const layer_means *means = &m->means;
   const mt_search_candidate *c = m->candidate;
-  const mt_model *model = m->space->problem->architecture->model;
   int32_t first = m->end;
   for (int32_t l = m->end; l-- > m->begin;)
-    if (l >= m->space->first_trainable[model->layers[l].module]) first = l;
+    if (mt_search_reached(m->space, l)) first = l;
   mt_links links = mt_parallel_links(&m->parallels[m->space->trunk], &m->space->problem->cluster);
   mt_partition_request request = {.layers = m->end - m->begin,
                                   .ranks = c->pipeline,
                                   .chunks = c->chunks,
                                   .microbatches = c->microbatches,
+                                  .held = open_most(c),
+                                  .folded = mt_skeleton_chunks(c->trunk) > 1,
+                                  .weight = mt_skeleton_rows[c->trunk].split ? means->weight + m->begin : NULL,
                                   .forward = means->forward + m->begin,
                                   .backward = means->backward + m->begin,
                                   .first_trainable = first - m->begin,
@@ -178,7 +171,8 @@ char *mt_search_schedule(mt_arena *arena, const mt_search_space *space, const mt
   const mt_model *model = space->problem->architecture->model;
   mt_text text = {0};
   char trunk[48], encoder[64];
-  snprintf(trunk, sizeof trunk, c->chunks > 1 ? "1f1b(virtual=%d)" : "1f1b", c->chunks);
+  bool interleaved = c->trunk == MT_SKELETON_1F1B && c->chunks > 1;
+  snprintf(trunk, sizeof trunk, interleaved ? "%s(virtual=%d)" : "%s", mt_skeleton_rows[c->trunk].name, c->chunks);
   if (c->manner == MT_MANNER_DEDICATE)
     snprintf(encoder, sizeof encoder, "dedicate(ranks=%d, data=%d)", c->dedicated, c->dedicated);
   else
@@ -231,11 +225,12 @@ static motet_status derive(maker *m) {
   }
   mt_derive_request request = {.model = model,
                                .schedule = schedule,
-                               .ranks = c->pipeline + (c->manner == MT_MANNER_DEDICATE ? c->dedicated * terms : 0),
+                               .ranks = mt_search_cells(m->space, c),
                                .microbatches = c->microbatches,
                                .present = present,
                                .split = split,
-                               .split_count = count};
+                               .split_count = count,
+                               .body_work = 1};
   if (status == MOTET_OK) status = mt_derive(m->arena, &request, m->error, &m->derivation);
   return status;
 }
@@ -313,7 +308,7 @@ static motet_status fill_tables(maker *m) {
  * for the k-th is another's. */
 static motet_status reorder(maker *m) {
   const mt_search_candidate *c = m->candidate;
-  if (m->kind_count < 2 || c->chunks > 1 || c->pipeline < 2) return MOTET_OK;
+  if (m->kind_count < 2 || c->trunk != MT_SKELETON_1F1B || c->chunks > 1 || c->pipeline < 2) return MOTET_OK;
   motet_status status = fill_tables(m);
   if (status != MOTET_OK) return status;
   int64_t first = (int64_t)(m->derivation->stage_count - c->pipeline) * c->microbatches;
@@ -336,10 +331,10 @@ static motet_status reorder(maker *m) {
 
 /* ---- plans ---- */
 
-static motet_status make_plan(maker *m, double search_seconds, mt_plan *plan) {
+static motet_status make_plan(maker *m, double search_seconds, bool keep, mt_plan *plan) {
   mt_plan_replica replica = {.derivation = m->derivation, .costs = &m->costs, .sizes = m->sizes};
   mt_plan_options options = {.order = {.search_seconds = search_seconds},
-                             .simulate = {.timeline = m->result->cell_bytes != NULL, .attribute = true}};
+                             .simulate = {.timeline = keep, .attribute = keep}};
   return mt_plan_make(m->arena, &replica, 1, &options, m->error, plan);
 }
 
@@ -360,12 +355,13 @@ static void weigh(maker *m, const mt_plan *plan, double *bytes) {
 /* Layers of a cell's stages keep their input alone, first ones first, until what they no longer hold covers what is
  * over. False: nothing is left to drop. */
 static bool drop(maker *m, int32_t rank, double over) {
-  mt_saving saving = m->candidate->saving == MT_SEARCH_OFFLOAD ? MT_SAVING_HOST : MT_SAVING_INPUT;
+  mt_saving saving = m->result->saving == MT_SEARCH_OFFLOAD ? MT_SAVING_HOST : MT_SAVING_INPUT;
   bool dropped = false;
   for (int32_t s = 0; s < m->derivation->stage_count && over > 0; s++) {
     if (!mt_stage_held(m->derivation, s, rank)) continue;
     const mt_stage *place = &m->derivation->stages[s];
-    int32_t open = m->candidate->pipeline - place->slab % m->candidate->pipeline;
+    int32_t open = open_most(m->candidate);
+    if (open == 0) open = m->candidate->pipeline - place->slab % m->candidate->pipeline;
     if (open > m->candidate->microbatches) open = m->candidate->microbatches;
     for (int32_t l = place->layer_begin; l < place->layer_end && over > 0; l++) {
       if (m->savings[l] != MT_SAVING_ALL || place->first_trainable < 0 || l < place->first_trainable) continue;
@@ -379,26 +375,32 @@ static bool drop(maker *m, int32_t rank, double over) {
 }
 
 /* Plans, weighs, and drops activations where a cell holds too much, until it fits or nothing is left to drop. */
-static motet_status plan_within(maker *m, double search_seconds, bool keep) {
+static motet_status plan_with(maker *m, mt_search_saving saving, double search_seconds, bool keep) {
   enum { ROUNDS = 6 };
   double cap = m->space->problem->memory_bytes;
   double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
-  if (bytes == NULL) return no_room(m);
-  m->result->cell_bytes = keep ? bytes : NULL;
+  m->savings = MT_ARENA_NEW(m->arena, uint8_t, m->space->problem->architecture->model->layer_count);
+  if (bytes == NULL || m->savings == NULL) return no_room(m);
+  m->forecast.savings = m->savings;
+  m->result->saving = MT_SEARCH_KEEP;
+  m->working = NULL; /* plans keep their tables */
   mt_plan plan;
   for (int round = 0;; round++) {
     motet_status status = fill_tables(m);
-    if (status == MOTET_OK) status = make_plan(m, search_seconds, &plan);
+    if (status == MOTET_OK) status = make_plan(m, search_seconds, keep, &plan);
     if (status != MOTET_OK) return status;
     weigh(m, &plan, bytes);
     bool dropped = false;
-    if (m->result->memory_bytes > cap && m->candidate->saving != MT_SEARCH_KEEP && round < ROUNDS)
+    if (m->result->memory_bytes > cap && saving != MT_SEARCH_KEEP && round < ROUNDS) {
+      m->result->saving = saving;
       for (int32_t r = 0; r < m->derivation->ranks; r++)
         if (bytes[r] > cap) dropped |= drop(m, r, (bytes[r] - cap) * 1.05);
+    }
     if (!dropped) break;
     mt_plan_free(&plan);
   }
   m->result->seconds = plan.simulation->makespan;
+  m->result->exchange_seconds = 0.0;
   for (int32_t s = 0; s < m->derivation->stage_count; s++)
     m->result->exchange_seconds = fmax(m->result->exchange_seconds, m->exchange[s]);
   m->result->savings = m->savings;
@@ -408,6 +410,36 @@ static motet_status plan_within(maker *m, double search_seconds, bool keep) {
     m->result->plan = plan;
   else
     mt_plan_free(&plan);
+  return MOTET_OK;
+}
+
+/* Whether @p a is to be taken and not @p b: it fits, and is faster; or it is nearer to it. */
+static bool is_better(const mt_search_plan *a, const mt_search_plan *b, double cap) {
+  if ((a->memory_bytes <= cap) != (b->memory_bytes <= cap)) return a->memory_bytes <= cap;
+  return a->memory_bytes <= cap ? a->seconds < b->seconds : a->memory_bytes < b->memory_bytes;
+}
+
+/* With each saving that is open; with none where all fits without. */
+static motet_status plan_within(maker *m, double search_seconds, bool keep) {
+  const mt_search_problem *problem = m->space->problem;
+  bool host = problem->cluster.device.host_bytes_per_second > 0;
+  const bool may[MT_SEARCH_SAVINGS] = {!problem->savings[0] && !(problem->savings[1] && host), problem->savings[0],
+                                       problem->savings[1] && host};
+  mt_search_plan best = {0};
+  bool found = false;
+  for (int saving = 0; saving < MT_SEARCH_SAVINGS; saving++) {
+    if (!may[saving] || (found && best.saving == MT_SEARCH_KEEP)) continue;
+    motet_status status = plan_with(m, (mt_search_saving)saving, search_seconds, keep);
+    if (status != MOTET_OK) {
+      mt_plan_free(&best.plan);
+      return status;
+    }
+    bool better = !found || is_better(m->result, &best, problem->memory_bytes);
+    if (found) mt_plan_free(better ? &best.plan : &m->result->plan);
+    if (better) best = *m->result;
+    found = true;
+  }
+  *m->result = best;
   return MOTET_OK;
 }
 
@@ -421,15 +453,16 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
              .error = error,
              .result = plan};
   if (!open_maker(&m)) return no_room(&m);
-  motet_status status = choose_replica(&m);
+  motet_status status = take_replica(&m);
   if (status == MOTET_OK) status = measure_layers(&m);
   if (status != MOTET_OK) return status;
   bool pipelined = candidate->manner == MT_MANNER_CHAIN || space->trunk == 0;
   double cap = pipelined ? space->problem->memory_bytes : 0.0;
+  bool saves = space->problem->savings[0] || space->problem->savings[1];
   /* Activations that may be dropped do not bind the cut; if they do not fit even so, the fastest cut says by how
    * much.
    */
-  status = cut_layers(&m, cap, candidate->saving != MT_SEARCH_KEEP);
+  status = cut_layers(&m, cap, saves);
   if (status == MOTET_ERROR_ILLEGAL && cap > 0) status = cut_layers(&m, 0.0, false);
   if (status == MOTET_OK) status = derive(&m);
   if (status == MOTET_OK && search_seconds >= 0.0) status = reorder(&m);
@@ -442,7 +475,8 @@ void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {
   if (c->ulysses * c->ring > 1) mt_text_append(text, ", context %d", c->ulysses * c->ring);
   if (c->ulysses > 1 && c->ring > 1) mt_text_append(text, " (Ulysses %d, ring %d)", c->ulysses, c->ring);
   mt_text_append(text, ", pipeline %d", c->pipeline);
-  if (c->chunks > 1) mt_text_append(text, " (%d chunks a rank)", c->chunks);
+  if (c->trunk != MT_SKELETON_1F1B) mt_text_append(text, " (%s)", mt_skeleton_rows[c->trunk].name);
+  if (c->trunk == MT_SKELETON_1F1B && c->chunks > 1) mt_text_append(text, " (%d chunks a rank)", c->chunks);
   if (c->dedicated > 0) mt_text_append(text, " + %d for the encoders", c->dedicated);
   mt_text_append(text, ", data %d", c->data);
   if (c->pipeline > 1 && c->manner == MT_MANNER_TRANSPOSE) mt_text_append(text, ", encoders transposed");

@@ -12,6 +12,9 @@ typedef struct finder {
   mt_search_pipeline *pipeline;
   int32_t stages;
   double *work, *head, *tail; /* [layers + 1] sums before a layer: all microbatches; one forward; one backward */
+  double path;                /* a microbatch's way back */
+  double *load;               /* [ranks] room of order_bound() */
+  int64_t *bytes;             /* [ranks] room of excess() */
   int64_t *fixed, *saved;     /* [layers + 1] bytes before a layer */
   int32_t *need;              /* [layers + 1] stages that what follows takes at least to stay below the best */
   int32_t *trial, *best, *champion; /* champion: the best of all starts */
@@ -20,15 +23,43 @@ typedef struct finder {
   int64_t nodes; /* and places of boundaries looked at */
 } finder;
 
+/* After the last backward of a stage that begins there. Weight gradients may be done meanwhile. */
+static double way_back(const finder *f, int32_t begin) { return f->request->weight == NULL ? f->tail[begin] : 0.0; }
+
 /* Seconds that the stage of layers [begin, end) forces on the step: its work, and the way of one microbatch to it
- * and back. */
+ * and back. A rank's first chunk alone has nothing of its own before it. */
 static double forced(const finder *f, int32_t stage, int32_t begin, int32_t end) {
-  double lags = 0.0;
-  if (f->request->chunks == 1) {
-    bool back = end > f->request->first_trainable && begin > f->request->first_trainable;
-    lags = stage * f->request->lag * (back ? 2 : 1);
+  const mt_partition_request *r = f->request;
+  double work = f->work[end] - f->work[begin];
+  if (r->chunks > 1) return work;
+  bool back = r->weight == NULL && end > r->first_trainable && begin > r->first_trainable;
+  return work + f->head[begin] + way_back(f, begin) + stage * r->lag * (back ? 2 : 1);
+}
+
+static int32_t rank_of(const finder *f, int32_t stage) {
+  int32_t ranks = f->request->ranks, chunk = stage / ranks, slot = stage % ranks;
+  return f->request->folded && chunk % 2 == 1 ? ranks - 1 - slot : slot;
+}
+
+/* Microbatches of a stage that its rank holds at once. */
+static int64_t held(const finder *f, int32_t stage) {
+  return f->request->held > 0 ? f->request->held : mt_search_pipeline_held(f->pipeline, stage);
+}
+
+/* No order of the partition is faster: ranks' work behind the way to their first chunks, the way back, and the way
+ * of one microbatch. */
+static double order_bound(finder *f, const int32_t *split) {
+  const mt_partition_request *r = f->request;
+  double most = f->head[r->layers] + f->path;
+  for (int32_t rank = 0; rank < r->ranks; rank++) f->load[rank] = 0.0;
+  for (int32_t s = 0, begin = 0; s < f->stages; begin += split[s++]) {
+    int32_t rank = rank_of(f, s), end = begin + split[s];
+    if (s < r->ranks) f->load[rank] += f->head[begin] + way_back(f, begin);
+    f->load[rank] += f->work[end] - f->work[begin];
   }
-  return f->work[end] - f->work[begin] + f->head[begin] + f->tail[begin] + lags;
+  for (int32_t rank = 0; rank < r->ranks; rank++)
+    if (f->load[rank] > most) most = f->load[rank];
+  return most;
 }
 
 /* Whether a stage of these layers alone keeps the memory while it holds @p open microbatches. */
@@ -37,27 +68,25 @@ static bool keeps(const finder *f, int32_t begin, int32_t end, int64_t open) {
   return f->fixed[end] - f->fixed[begin] + open * (f->saved[end] - f->saved[begin]) <= f->request->memory_bytes;
 }
 
-/* Bytes by which a stage exceeds the memory, chunks of a rank counted one by one. */
+/* Bytes by which a rank exceeds the memory. */
 static int64_t excess(const finder *f, const int32_t *split) {
   const mt_partition_request *r = f->request;
   if (r->memory_bytes <= 0) return 0;
   int64_t most = 0;
-  for (int32_t rank = 0; rank < r->ranks; rank++) {
-    int64_t bytes = 0;
-    for (int32_t c = 0; c < r->chunks; c++) {
-      int32_t stage = c * r->ranks + rank, begin = 0;
-      for (int32_t s = 0; s < stage; s++) begin += split[s];
-      int32_t end = begin + split[stage];
-      bytes += f->fixed[end] - f->fixed[begin] +
-               mt_search_pipeline_held(f->pipeline, stage) * (f->saved[end] - f->saved[begin]);
-    }
-    if (bytes - r->memory_bytes > most) most = bytes - r->memory_bytes;
+  for (int32_t rank = 0; rank < r->ranks; rank++) f->bytes[rank] = -r->memory_bytes;
+  for (int32_t s = 0, begin = 0; s < f->stages; begin += split[s++]) {
+    int64_t *bytes = &f->bytes[rank_of(f, s)];
+    int32_t end = begin + split[s];
+    *bytes += f->fixed[end] - f->fixed[begin] + held(f, s) * (f->saved[end] - f->saved[begin]);
+    if (*bytes > most) most = *bytes;
   }
   return most;
 }
 
-static double evaluate(finder *f, const int32_t *split) {
+/* The simulated time, infinite where it is @p limit or more; of an open order the bound. */
+static double evaluate(finder *f, const int32_t *split, double limit) {
   const mt_partition_request *r = f->request;
+  if (r->held > 0) return order_bound(f, split);
   double *forward = mt_search_pipeline_forward(f->pipeline), *backward = mt_search_pipeline_backward(f->pipeline);
   int32_t layer = 0;
   for (int32_t s = 0; s < f->stages; s++) {
@@ -69,7 +98,7 @@ static double evaluate(finder *f, const int32_t *split) {
     }
     mt_search_pipeline_trains(f->pipeline, s, end > r->first_trainable);
   }
-  return mt_search_pipeline_run(f->pipeline, r->lag);
+  return mt_search_pipeline_run(f->pipeline, r->lag, limit);
 }
 
 /* Stages that layers from each one on take at least if every stage is to force less than @p limit: a stage takes as
@@ -89,10 +118,12 @@ static void keep(finder *f, double seconds) {
 }
 
 static bool try_trial(finder *f) {
+  double limit = f->best_seconds * (1.0 - 1e-12);
+  /* The bound's sums may differ from the recurrence's in the last digits. */
+  if (order_bound(f, f->trial) * (1.0 - 1e-12) >= limit || excess(f, f->trial) > 0) return false;
   f->left--;
-  if (excess(f, f->trial) > 0) return false;
-  double seconds = evaluate(f, f->trial);
-  if (!(seconds < f->best_seconds * (1.0 - 1e-12))) return false;
+  double seconds = evaluate(f, f->trial, limit);
+  if (!(seconds < limit)) return false;
   keep(f, seconds);
   return true;
 }
@@ -154,7 +185,7 @@ static bool enumerate(finder *f, int32_t stage, int32_t layer) {
   }
   for (int32_t end = layer + r->least; end <= r->layers; end++) {
     if (!(forced(f, stage, layer, end) < f->best_seconds)) break;
-    if (!keeps(f, layer, end, mt_search_pipeline_held(f->pipeline, stage))) break;
+    if (!keeps(f, layer, end, held(f, stage))) break;
     if (f->need[end] > f->stages - 1 - stage) continue;
     f->trial[stage] = end - layer;
     if (f->nodes-- <= 0) return false;
@@ -194,6 +225,8 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .fixed = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
                 .saved = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
                 .need = MT_ARENA_NEW(arena, int32_t, r->layers + 1),
+                .load = MT_ARENA_NEW(arena, double, r->ranks),
+                .bytes = MT_ARENA_NEW(arena, int64_t, r->ranks),
                 .trial = MT_ARENA_NEW(arena, int32_t, stages),
                 .best = MT_ARENA_NEW(arena, int32_t, stages),
                 .champion = MT_ARENA_NEW(arena, int32_t, stages),
@@ -201,16 +234,18 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .champion_seconds = INFINITY,
                 .left = r->evaluations > 0 ? r->evaluations : EVALUATIONS};
   if (f->work == NULL || f->head == NULL || f->tail == NULL || f->need == NULL || f->fixed == NULL ||
-      f->saved == NULL || f->trial == NULL || f->best == NULL || f->champion == NULL)
+      f->saved == NULL || f->load == NULL || f->bytes == NULL || f->trial == NULL || f->best == NULL ||
+      f->champion == NULL)
     return mt_error_memory(error, (unsigned long long)r->layers * 32, "a partition");
   for (int32_t l = 0; l < r->layers; l++) {
     f->work[l + 1] = f->work[l] + r->microbatches * (r->forward[l] + r->backward[l]);
     f->fixed[l + 1] = f->fixed[l] + (r->static_bytes != NULL ? r->static_bytes[l] : 0);
     f->saved[l + 1] = f->saved[l] + (r->saved_bytes != NULL ? r->saved_bytes[l] : 0);
-    /* A rank's first chunk alone has nothing of its own before it. */
-    f->head[l + 1] = r->chunks == 1 ? f->head[l] + r->forward[l] : 0.0;
-    f->tail[l + 1] = r->chunks == 1 ? f->tail[l] + r->backward[l] : 0.0;
+    f->head[l + 1] = f->head[l] + r->forward[l];
+    f->tail[l + 1] = f->tail[l] + r->backward[l];
+    f->path += r->backward[l] - (r->weight != NULL ? r->weight[l] : 0.0);
   }
+  if (r->held > 0) return MOTET_OK;
   return mt_search_pipeline_create(arena, r->ranks, r->chunks, r->microbatches, error, &f->pipeline);
 }
 
@@ -253,8 +288,8 @@ motet_status mt_partition_find(mt_arena *arena, const mt_partition_request *requ
   double all = f.work[request->layers] / request->ranks;
   partition->bound = fmax(limit, all);
   set_needs(&f, f.best_seconds);
-  /* Of interleaved chunks the bound says too little to see all that it leaves. */
-  partition->proven = request->chunks == 1 && enumerate(&f, 0, 0);
+  /* Of interleaved chunks the bound says too little to see all that it leaves; of open orders the bound is all. */
+  partition->proven = request->chunks == 1 && request->held == 0 && enumerate(&f, 0, 0);
   if (isinf(f.best_seconds))
     return mt_error_set(
         error, MOTET_ERROR_ILLEGAL,
@@ -271,6 +306,6 @@ motet_status mt_partition_seconds(mt_arena *arena, const mt_partition_request *r
                                   motet_error *error, double *seconds) {
   finder f;
   motet_status status = open_finder(arena, request, error, &f);
-  if (status == MOTET_OK) *seconds = evaluate(&f, split);
+  if (status == MOTET_OK) *seconds = evaluate(&f, split, INFINITY);
   return status;
 }

@@ -103,21 +103,29 @@ void mt_search_pipeline_trains(mt_search_pipeline *pipeline, int32_t stage, bool
 
 int32_t mt_search_pipeline_held(const mt_search_pipeline *pipeline, int32_t stage) { return pipeline->held[stage]; }
 
-double mt_search_pipeline_run(mt_search_pipeline *p, double lag) {
-  double makespan = 0.0;
+/* The innermost loop of every search over stages: comparisons in place of calls of fmax(). */
+static inline double later(double a, double b) { return a > b ? a : b; }
+
+double mt_search_pipeline_run(mt_search_pipeline *p, double lag, double limit) {
+  double makespan = 0.0, hop = p->ranks > 1 ? lag : 0.0;
   for (int32_t r = 0; r < p->ranks; r++) p->free[r] = 0.0;
   for (int64_t i = 0; i < p->event_count; i++) {
     const event *e = &p->events[i];
     if (e->backward && !p->trains[e->stage]) continue;
-    double start = p->free[e->rank], hop = p->ranks > 1 ? lag : 0.0;
+    double end = p->free[e->rank];
     if (!e->backward) {
-      if (e->stage > 0) start = fmax(start, p->forward_end[e->cell - p->microbatches] + hop);
-      p->free[e->rank] = p->forward_end[e->cell] = start + p->forward[e->stage];
+      if (e->stage > 0) end = later(end, p->forward_end[e->cell - p->microbatches] + hop);
+      end += p->forward[e->stage];
+      p->forward_end[e->cell] = end;
     } else {
-      if (e->stage < p->stages - 1) start = fmax(start, p->backward_end[e->cell + p->microbatches] + hop);
-      p->free[e->rank] = p->backward_end[e->cell] = start + p->backward[e->stage];
+      if (e->stage < p->stages - 1) end = later(end, p->backward_end[e->cell + p->microbatches] + hop);
+      end += p->backward[e->stage];
+      p->backward_end[e->cell] = end;
     }
-    if (p->free[e->rank] > makespan) makespan = p->free[e->rank];
+    p->free[e->rank] = end;
+    if (end <= makespan) continue;
+    makespan = end;
+    if (makespan >= limit) return INFINITY;
   }
   return makespan;
 }
@@ -132,10 +140,10 @@ double mt_search_pipeline_run_order(mt_search_pipeline *p, const double *forward
     int64_t cell = row + order[e->cell - row];
     double start = p->free[e->rank];
     if (!e->backward) {
-      if (e->stage > 0) start = fmax(start, p->forward_end[e->cell - p->microbatches] + hop);
+      if (e->stage > 0) start = later(start, p->forward_end[e->cell - p->microbatches] + hop);
       p->free[e->rank] = p->forward_end[e->cell] = start + forward[cell];
     } else {
-      if (e->stage < p->stages - 1) start = fmax(start, p->backward_end[e->cell + p->microbatches] + hop);
+      if (e->stage < p->stages - 1) start = later(start, p->backward_end[e->cell + p->microbatches] + hop);
       p->free[e->rank] = p->backward_end[e->cell] = start + backward[cell];
     }
     if (p->free[e->rank] > makespan) makespan = p->free[e->rank];

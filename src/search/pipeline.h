@@ -26,8 +26,8 @@ void mt_search_pipeline_trains(mt_search_pipeline *pipeline, int32_t stage, bool
 /** Microbatches of a stage that are under way at once, at most. */
 int32_t mt_search_pipeline_held(const mt_search_pipeline *pipeline, int32_t stage);
 
-/** The makespan. */
-double mt_search_pipeline_run(mt_search_pipeline *pipeline, double lag);
+/** The makespan; infinite where it is @p limit or more. */
+double mt_search_pipeline_run(mt_search_pipeline *pipeline, double lag, double limit);
 
 /** The makespan of unlike microbatches: @p forward and @p backward are (stages, microbatches), order[k] goes k-th.
  * All stages have a backward. */

@@ -2,6 +2,7 @@
  * so that one file can serve both. */
 #include "search/problem.h"
 
+#include "algebra/skeleton.h"
 #include "base/text.h"
 #include "cluster/quantity.h"
 
@@ -17,6 +18,11 @@ const char *const mt_search_manner_names[MT_MANNERS] = {
     [MT_MANNER_TRANSPOSE] = "transpose",
     [MT_MANNER_DEDICATE] = "dedicate",
 };
+/* Skeletons that a trunk may have. */
+static const mt_skeleton_kind trunk_kinds[] = {MT_SKELETON_1F1B, MT_SKELETON_ZB1P,     MT_SKELETON_ZB2P,
+                                               MT_SKELETON_FOLD, MT_SKELETON_ZBV,      MT_SKELETON_VHALF,
+                                               MT_SKELETON_VMIN, MT_SKELETON_DUALPIPEV};
+enum { TRUNKS = sizeof trunk_kinds / sizeof *trunk_kinds };
 static const char *const saving_names[] = {"recompute", "offload"};
 
 typedef enum key_kind {
@@ -35,8 +41,9 @@ typedef struct values {
   int64_t devices, tokens, seed, global_batch;
   int64_t pictures[3];
   double time_limit;
-  int32_t trainable_count, placement_count, saving_count;
-  const char *trainable[MT_SEARCH_CHOICES], *placements[MT_SEARCH_CHOICES], *savings[MT_SEARCH_CHOICES];
+  int32_t trainable_count, placement_count, trunk_count, saving_count;
+  const char *trainable[MT_SEARCH_CHOICES], *placements[MT_SEARCH_CHOICES], *trunks[MT_SEARCH_CHOICES],
+      *savings[MT_SEARCH_CHOICES];
   mt_search_range tensor, context, pipeline, expert, microbatch, zero, chunks;
 } values;
 
@@ -71,6 +78,7 @@ static const key keys[] = {
     {"search.zero", KEY_RANGE, AT(zero), 0, 0, 3},
     {"search.virtual", KEY_RANGE, AT(chunks), 0, 1, 64},
     {"search.placement", KEY_NAMES, AT(placements), AT(placement_count), 0, 0},
+    {"search.trunk", KEY_NAMES, AT(trunks), AT(trunk_count), 0, 0},
     {"search.saving", KEY_NAMES, AT(savings), AT(saving_count), 0, 0},
     {"search.time_limit", KEY_SECONDS, AT(time_limit), 0, 0, 0},
 };
@@ -408,6 +416,11 @@ static motet_status make(reader *r, mt_search_problem *problem) {
   if (status == MOTET_OK)
     status = set_names(r, "search.placement", v->placements, v->placement_count, mt_search_manner_names, MT_MANNERS,
                        problem->manners);
+  const char *names[TRUNKS];
+  bool chosen[TRUNKS];
+  for (int t = 0; t < TRUNKS; t++) names[t] = mt_skeleton_rows[trunk_kinds[t]].name;
+  if (status == MOTET_OK) status = set_names(r, "search.trunk", v->trunks, v->trunk_count, names, TRUNKS, chosen);
+  for (int t = 0; t < TRUNKS && status == MOTET_OK; t++) problem->trunks[trunk_kinds[t]] = chosen[t];
   /* "none" is what is left when nothing else is named. */
   if (status == MOTET_OK && !(v->saving_count == 1 && strcmp(v->savings[0], "none") == 0))
     status = set_names(r, "search.saving", v->savings, v->saving_count, saving_names, 2, problem->savings);

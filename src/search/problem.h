@@ -4,6 +4,7 @@
 #ifndef MT_SEARCH_PROBLEM_H
 #define MT_SEARCH_PROBLEM_H
 
+#include "algebra/schedule.h"
 #include "base/arena.h"
 #include "cluster/cluster.h"
 #include "model/architecture.h"
@@ -55,8 +56,9 @@ typedef struct mt_search_problem {
   int64_t seed;
   mt_search_range tensor, context, pipeline, expert, microbatch, zero, chunks;
   bool manners[MT_MANNERS];
-  bool savings[2];   /* recompute, offload: what may be used where memory asks for it */
-  double time_limit; /* seconds; 0: none */
+  bool trunks[MT_SKELETON_KINDS]; /* skeletons of the pipeline */
+  bool savings[2];                /* recompute, offload: what may be used where memory asks for it */
+  double time_limit;              /* seconds; 0: none */
 } mt_search_problem;
 
 /** Reads a job (YAML). @p overrides are words `key=value`. Errors name file, line and key. */

@@ -82,14 +82,6 @@ typedef struct run {
   double begin, best_seconds;
 } run;
 
-/* Savings that had nothing to do make the same plan. */
-static bool same_plan(const mt_search_candidate *a, const mt_search_candidate *b, double a_seconds,
-                      double b_seconds) {
-  mt_search_candidate other = *b;
-  other.saving = a->saving;
-  return a_seconds == b_seconds && memcmp(a, &other, sizeof other) == 0;
-}
-
 static void take(run *r, const mt_search_candidate *candidate, const verdict *v) {
   mt_search_result *result = r->result;
   result->evaluated++;
@@ -110,8 +102,7 @@ static void take(run *r, const mt_search_candidate *candidate, const verdict *v)
     result->best = *candidate;
     result->found = true;
     r->best_seconds = v->seconds;
-  } else if (v->seconds < result->runner_up_seconds &&
-             !same_plan(&result->best, candidate, r->best_seconds, v->seconds)) {
+  } else if (v->seconds < result->runner_up_seconds) {
     result->runner_up = *candidate;
     result->runner_up_seconds = v->seconds;
   }
@@ -191,8 +182,10 @@ static motet_status try_seeds(run *r) {
     mt_search_plan plan;
     status = mt_search_data_draw(r->problem, r->problem->seed + 1 + i, arena, r->error, &data);
     if (status == MOTET_OK) status = mt_search_space_make(arena, &only, &data, r->error, &space);
+    mt_search_candidate best = result->best;
+    if (status == MOTET_OK) status = mt_search_space_adopt(arena, &space, &best, r->error);
     if (status == MOTET_OK)
-      status = mt_search_evaluate(arena, &space, &result->best, MT_ORDER_QUICK, false, r->error, &plan);
+      status = mt_search_evaluate(arena, &space, &best, MT_ORDER_QUICK, false, r->error, &plan);
     if (status == MOTET_OK) {
       result->seed_seconds[result->seed_count] = plan.seconds;
       result->seed_bytes[result->seed_count++] = plan.memory_bytes;

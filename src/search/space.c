@@ -1,16 +1,13 @@
 /* The list of candidates and their bounds. */
-#include "search/candidate.h"
+#include "search/bound.h"
+
+#include "algebra/skeleton.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A table of what layers take with the degrees of a cell: sums over all microbatches of the step. */
-typedef struct layer_table {
-  double *forward, *backward;         /* [layers] */
-  double *least_forward, *least_back; /* [layers] of one microbatch, the fastest */
-  double *kind_seconds;               /* [kinds] */
-} layer_table;
+enum { LOADS_MAX = 64 };
 
 typedef struct lister {
   mt_arena *arena;
@@ -18,7 +15,9 @@ typedef struct lister {
   const mt_search_problem *problem;
   const mt_search_batch *batch;
   mt_parallel *parallels;
-  layer_table table;
+  mt_search_table table;
+  mt_search_load loads[LOADS_MAX]; /* by data-parallel width, of the table */
+  int32_t load_count;
   mt_search_candidate now;
   int32_t room;
   motet_error *error;
@@ -55,7 +54,7 @@ static bool set_gradients(mt_arena *arena, mt_search_space *space) {
 
 /* ---- how a candidate lies ---- */
 
-const mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples) {
+mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples) {
   for (int32_t b = 0; b < space->batch_count; b++)
     if (space->batches[b].samples == samples) return &space->batches[b];
   return NULL;
@@ -68,7 +67,7 @@ void mt_search_parallels(const mt_search_space *space, const mt_search_candidate
     mt_parallel *p = &parallels[j];
     *p = mt_parallel_single();
     p->data = c->data;
-    p->pipeline = c->pipeline + c->dedicated;
+    p->pipeline = mt_search_cells(space, c);
     p->zero_level = c->zero;
     p->expert = 1;
     if (j < space->trunk) {
@@ -91,131 +90,6 @@ void mt_search_cut(const mt_search_space *space, const mt_search_candidate *cand
   *end = model->layer_count;
 }
 
-/* ---- bounds ---- */
-
-static motet_status fill_table(lister *l) {
-  const mt_architecture *architecture = l->problem->architecture;
-  const mt_model *model = architecture->model;
-  mt_search_parallels(l->space, &l->now, l->parallels);
-  mt_forecast forecast = {.architecture = architecture,
-                          .cluster = &l->problem->cluster,
-                          .parallel = l->parallels,
-                          .fit = mt_collective_fit_usual(),
-                          .microbatches = 1};
-  for (int32_t i = 0; i < model->layer_count; i++) {
-    l->table.forward[i] = l->table.backward[i] = 0.0;
-    l->table.least_forward[i] = l->table.least_back[i] = INFINITY;
-  }
-  l->table.kind_seconds = MT_ARENA_NEW(l->arena, double, l->batch->kinds);
-  if (l->table.kind_seconds == NULL)
-    return mt_error_memory(l->error, (unsigned long long)l->batch->kinds * sizeof(double), "microbatches' times");
-  for (int32_t k = 0; k < l->batch->kinds; k++) {
-    mt_layer_forecast layer = {0};
-    for (int32_t i = 0; i < model->layer_count; i++) {
-      const mt_layer *described = &model->layers[i];
-      bool alike =
-          i > 0 && described->kind == model->layers[i - 1].kind && described->module == model->layers[i - 1].module;
-      if (!alike) mt_forecast_layer(&forecast, i, l->batch->extents[l->batch->first[k]], &layer);
-      double forward = layer.forward + layer.forward_exchange, backward = 0.0;
-      if (i >= l->space->first_trainable[described->module]) {
-        if (l->space->passes[i]) backward += layer.input_gradient + layer.input_exchange;
-        if (described->trainable) backward += layer.weight_gradient + layer.weight_exchange;
-      }
-      l->table.kind_seconds[k] += forward + backward;
-      l->table.forward[i] += l->batch->number[k] * forward;
-      l->table.backward[i] += l->batch->number[k] * backward;
-      l->table.least_forward[i] = fmin(l->table.least_forward[i], forward);
-      l->table.least_back[i] = fmin(l->table.least_back[i], backward);
-    }
-  }
-  l->now.kind_seconds = l->table.kind_seconds;
-  return MOTET_OK;
-}
-
-static double sum_of(const double *values, int32_t begin, int32_t end) {
-  double sum = 0.0;
-  for (int32_t i = begin; i < end; i++) sum += values[i];
-  return sum;
-}
-
-/* Whether @p stages stages can each force less than @p limit: their work, and the way of a microbatch to them and
- * back. A stage takes as many layers as it may (see partition.c). */
-static bool limit_holds(const layer_table *t, double share, int32_t begin, int32_t end, int32_t stages,
-                        double limit) {
-  double way = 0.0;
-  int32_t layer = begin;
-  for (int32_t s = 0; s < stages && layer < end; s++) {
-    double work = way;
-    for (; layer < end; layer++) {
-      work += (t->forward[layer] + t->backward[layer]) * share;
-      if (work > limit) break;
-      way += t->least_forward[layer] + t->least_back[layer];
-    }
-  }
-  return layer == end;
-}
-
-static double pipeline_limit(const layer_table *t, double share, int32_t begin, int32_t end, int32_t stages) {
-  double low = 0.0, high = (sum_of(t->forward, begin, end) + sum_of(t->backward, begin, end)) * share * 2;
-  for (int i = 0; i < 30; i++) {
-    double middle = 0.5 * (low + high);
-    if (limit_holds(t, share, begin, end, stages, middle))
-      high = middle;
-    else
-      low = middle;
-  }
-  return low;
-}
-
-/* What the replica with most to do takes at least: its share of all work, and the way of one microbatch. Where all
- * microbatches are alike every replica is that one, and the pipeline's stages bound it too. */
-static double bound_of(const lister *l) {
-  const mt_search_candidate *c = &l->now;
-  const mt_model *model = l->problem->architecture->model;
-  const layer_table *t = &l->table;
-  int32_t trunk = model->modules[l->space->trunk].layer_begin, end = model->layer_count, begin;
-  double share = 1.0 / c->data;
-  double encoders = (sum_of(t->forward, 0, trunk) + sum_of(t->backward, 0, trunk)) * share;
-  double rest = (sum_of(t->forward, trunk, end) + sum_of(t->backward, trunk, end)) * share;
-  double bound = (encoders + rest) / (c->pipeline + c->dedicated);
-  double way = sum_of(t->least_forward, trunk, end) + sum_of(t->least_back, trunk, end);
-  if (l->batch->kinds > 1) return fmax(bound, way);
-  mt_search_cut(l->space, c, &begin, &end);
-  if (c->dedicated > 0) bound = fmax(encoders / c->dedicated, rest / c->pipeline);
-  if (c->chunks == 1) bound = fmax(bound, pipeline_limit(t, share, begin, end, c->pipeline));
-  return fmax(bound, way);
-}
-
-/* 1F1B's idle share comes on top of what the pipeline computes; transposed encoders fill it. */
-static double estimate_of(const lister *l) {
-  const mt_search_candidate *c = &l->now;
-  int32_t begin, end;
-  mt_search_cut(l->space, c, &begin, &end);
-  if (c->manner == MT_MANNER_INLINE) begin = 0;
-  double work = (sum_of(l->table.forward, begin, end) + sum_of(l->table.backward, begin, end)) / c->data;
-  double idle = (double)(c->pipeline + c->dedicated - 1) / ((double)c->microbatches * c->chunks);
-  return fmax(c->bound, work / c->pipeline * (1.0 + idle));
-}
-
-/* Bytes that weights and states alone take on the fullest cell, at least. */
-static double least_bytes(const lister *l) {
-  const mt_search_candidate *c = &l->now;
-  const mt_architecture *architecture = l->problem->architecture;
-  const mt_model *model = architecture->model;
-  mt_search_parallels(l->space, c, l->parallels);
-  mt_forecast forecast = {
-      .architecture = architecture, .cluster = &l->problem->cluster, .parallel = l->parallels, .microbatches = 1};
-  int32_t trunk = model->modules[l->space->trunk].layer_begin;
-  mt_span encoders = {.layer_end = trunk}, rest = {.layer_begin = trunk, .layer_end = model->layer_count};
-  mt_state_forecast first = {0}, second;
-  if (trunk > 0) mt_forecast_state(&forecast, &encoders, 0, &first);
-  mt_forecast_state(&forecast, &rest, 0, &second);
-  double a = (double)first.static_bytes, b = (double)second.static_bytes / c->pipeline;
-  if (c->manner == MT_MANNER_TRANSPOSE) return a + b;
-  if (c->manner == MT_MANNER_DEDICATE) return fmax(a, b);
-  return b + a / c->pipeline;
-}
-
 /* ---- the lists of values ---- */
 
 static bool allowed(const mt_search_range *range, int32_t value, bool usual) {
@@ -225,42 +99,48 @@ static bool allowed(const mt_search_range *range, int32_t value, bool usual) {
   return false;
 }
 
+/* The load of the table with the candidate's data-parallel width. */
+static motet_status find_load(lister *l, const mt_search_load **load) {
+  for (int32_t i = 0; i < l->load_count; i++)
+    if (l->loads[i].data == l->now.data) return *load = &l->loads[i], MOTET_OK;
+  mt_search_load *made = &l->loads[l->load_count < LOADS_MAX ? l->load_count++ : LOADS_MAX - 1];
+  *load = made;
+  return mt_search_load_make(l->arena, l->space, &l->table, l->now.data, l->error, made);
+}
+
 static motet_status put(lister *l) {
   mt_search_space *space = l->space;
-  double bytes = least_bytes(l);
+  double bytes = mt_search_least_bytes(space, &l->table, &l->now, l->parallels);
   if (bytes > l->problem->memory_bytes) {
     space->excluded++;
     if (!(bytes < space->least_bytes)) return MOTET_OK;
     space->least_bytes = bytes;
+  }
+  const mt_search_load *load;
+  motet_status status = find_load(l, &load);
+  if (status != MOTET_OK) return status;
+  l->now.microbatch_of = load->microbatch;
+  if (bytes > l->problem->memory_bytes) {
     space->lightest = l->now;
-    space->lightest.saving = l->problem->savings[0]   ? MT_SEARCH_RECOMPUTE
-                             : l->problem->savings[1] ? MT_SEARCH_OFFLOAD
-                                                      : MT_SEARCH_KEEP;
     return MOTET_OK;
   }
-  l->now.bound = bound_of(l);
-  l->now.estimate = estimate_of(l);
-  for (int saving = 0; saving < MT_SEARCH_SAVINGS; saving++) {
-    bool any = l->problem->savings[0] || l->problem->savings[1];
-    if (saving == MT_SEARCH_KEEP ? any : !l->problem->savings[saving - 1]) continue;
-    if (saving == MT_SEARCH_OFFLOAD && !(l->problem->cluster.device.host_bytes_per_second > 0)) continue;
-    if (space->count == l->room) {
-      int32_t room = l->room < 1024 ? 1024 : l->room * 2;
-      mt_search_candidate *more = MT_ARENA_NEW(l->arena, mt_search_candidate, room);
-      if (more == NULL) return mt_error_memory(l->error, (unsigned long long)room * sizeof *more, "candidates");
-      if (space->count > 0) memcpy(more, space->candidates, (size_t)space->count * sizeof *more);
-      space->candidates = more;
-      l->room = room;
-    }
-    l->now.saving = (mt_search_saving)saving;
-    space->candidates[space->count++] = l->now;
+  l->now.bound = mt_search_bound(space, load, &l->now);
+  l->now.estimate = mt_search_estimate(space, load, &l->now);
+  if (space->count == l->room) {
+    int32_t room = l->room < 1024 ? 1024 : l->room * 2;
+    mt_search_candidate *more = MT_ARENA_NEW(l->arena, mt_search_candidate, room);
+    if (more == NULL) return mt_error_memory(l->error, (unsigned long long)room * sizeof *more, "candidates");
+    if (space->count > 0) memcpy(more, space->candidates, (size_t)space->count * sizeof *more);
+    space->candidates = more;
+    l->room = room;
   }
+  space->candidates[space->count++] = l->now;
   return MOTET_OK;
 }
 
 /* The widest data parallelism that the devices give and the microbatches divide by; 0: none. */
 static int32_t widest_data(const lister *l) {
-  int32_t cells = (l->now.pipeline + l->now.dedicated) * l->now.tensor * l->now.ulysses * l->now.ring;
+  int32_t cells = mt_search_cells(l->space, &l->now) * l->now.tensor * l->now.ulysses * l->now.ring;
   int32_t data = l->problem->cluster.devices / cells;
   if (data > l->batch->count) data = l->batch->count;
   while (data > 0 && l->batch->count % data != 0) data--;
@@ -274,20 +154,27 @@ static motet_status list_rest(lister *l) {
   int32_t cell = c->tensor * c->ulysses * c->ring;
   if ((cell * c->data) % c->expert != 0) return MOTET_OK;
   c->microbatches = l->batch->count / c->data;
-  const mt_module *trunk = &l->problem->architecture->model->modules[l->space->trunk];
-  int32_t layers = c->manner == MT_MANNER_CHAIN ? l->problem->architecture->model->layer_count
-                                                : l->problem->architecture->model->layer_count - trunk->layer_begin;
+  int32_t begin, end;
+  mt_search_cut(l->space, c, &begin, &end);
   bool copies = c->data * c->ulysses * c->ring > 1;
   motet_status status = MOTET_OK;
-  for (int32_t chunks = 1; chunks <= 8 && status == MOTET_OK; chunks++) {
-    if (!allowed(&l->problem->chunks, chunks, chunks <= 2) || (chunks > 1 && c->pipeline == 1) ||
-        (int64_t)c->pipeline * chunks > layers || (int64_t)c->pipeline * chunks * c->microbatches > 1 << 20)
-      continue;
-    for (int32_t zero = 0; zero <= 3 && status == MOTET_OK; zero++) {
-      if (!allowed(&l->problem->zero, zero, copies ? zero == 1 || zero == 3 : zero == 0)) continue;
-      c->chunks = chunks;
-      c->zero = zero;
-      status = put(l);
+  for (int trunk = 0; trunk < MT_SKELETON_KINDS && status == MOTET_OK; trunk++) {
+    int32_t own = mt_skeleton_chunks((mt_skeleton_kind)trunk), most = trunk == MT_SKELETON_1F1B ? 8 : own;
+    /* On one rank all trunks are 1F1B. */
+    if (!l->problem->trunks[trunk] || (trunk != MT_SKELETON_1F1B && c->pipeline == 1)) continue;
+    for (int32_t chunks = own; chunks <= most && status == MOTET_OK; chunks++) {
+      bool interleaved = trunk == MT_SKELETON_1F1B && chunks > 1;
+      if (interleaved && c->pipeline == 1) continue;
+      if (trunk == MT_SKELETON_1F1B && !allowed(&l->problem->chunks, chunks, chunks <= 2)) continue;
+      if ((int64_t)c->pipeline * chunks > end - begin || (int64_t)c->pipeline * chunks * c->microbatches > 1 << 20)
+        continue;
+      for (int32_t zero = 0; zero <= 3 && status == MOTET_OK; zero++) {
+        if (!allowed(&l->problem->zero, zero, copies ? zero == 1 || zero == 3 : zero == 0)) continue;
+        c->trunk = (mt_skeleton_kind)trunk;
+        c->chunks = chunks;
+        c->zero = zero;
+        status = put(l);
+      }
     }
   }
   return status;
@@ -297,12 +184,15 @@ static motet_status list_rest(lister *l) {
 static motet_status list_dedicated(lister *l) {
   const mt_model *model = l->problem->architecture->model;
   int32_t trunk = model->modules[l->space->trunk].layer_begin;
-  double encoders = sum_of(l->table.forward, 0, trunk) + sum_of(l->table.backward, 0, trunk);
-  double rest =
-      sum_of(l->table.forward, trunk, model->layer_count) + sum_of(l->table.backward, trunk, model->layer_count);
+  const mt_search_load *load;
+  l->now.data = 1;
+  motet_status status = find_load(l, &load);
+  if (status != MOTET_OK) return status;
+  double encoders = mt_search_sum(load->forward, 0, trunk) + mt_search_sum(load->backward, 0, trunk);
+  double rest = mt_search_sum(load->forward, trunk, model->layer_count) +
+                mt_search_sum(load->backward, trunk, model->layer_count);
   double ideal = rest > 0 ? l->now.pipeline * encoders / rest : 1;
   int32_t middle = ideal < 1 ? 1 : ideal > 1024 ? 1024 : (int32_t)ideal;
-  motet_status status = MOTET_OK;
   for (int32_t cells = middle > 1 ? middle - 1 : 1; cells <= middle + 1 && status == MOTET_OK; cells++) {
     l->now.dedicated = cells;
     status = list_rest(l);
@@ -354,9 +244,11 @@ static motet_status list_encoders(lister *l) {
     l->now.encoder_tensor = l->space->trunk == 0 ? l->now.tensor : tensor;
     l->now.data = 1;
     l->now.pipeline = l->now.chunks = 1;
+    l->now.trunk = MT_SKELETON_1F1B;
     l->now.zero = 1;
     l->now.dedicated = 0;
-    status = fill_table(l);
+    l->load_count = 0;
+    status = mt_search_table_make(l->arena, l->space, &l->now, l->error, &l->table);
     if (status == MOTET_OK) status = list_manners(l);
   }
   return status;
@@ -406,6 +298,16 @@ static motet_status list_cells(lister *l) {
   return status;
 }
 
+motet_status mt_search_space_adopt(mt_arena *arena, const mt_search_space *space, mt_search_candidate *candidate,
+                                   motet_error *error) {
+  mt_search_table table;
+  mt_search_load load;
+  motet_status status = mt_search_table_make(arena, space, candidate, error, &table);
+  if (status == MOTET_OK) status = mt_search_load_make(arena, space, &table, candidate->data, error, &load);
+  if (status == MOTET_OK) candidate->microbatch_of = load.microbatch;
+  return status;
+}
+
 static int compare_candidates(const void *left, const void *right) {
   const mt_search_candidate *a = left, *b = right;
   if (a->estimate != b->estimate) return a->estimate < b->estimate ? -1 : 1;
@@ -417,7 +319,7 @@ static int compare_candidates(const void *left, const void *right) {
   BY(pipeline);
   BY(chunks);
   BY(zero);
-  BY(saving);
+  BY(trunk);
   BY(manner);
   BY(expert);
   BY(encoder_tensor);
@@ -455,13 +357,8 @@ motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *prob
               .space = space,
               .problem = problem,
               .error = error,
-              .parallels = MT_ARENA_NEW(arena, mt_parallel, model->module_count),
-              .table = {.forward = MT_ARENA_NEW(arena, double, model->layer_count),
-                        .backward = MT_ARENA_NEW(arena, double, model->layer_count),
-                        .least_forward = MT_ARENA_NEW(arena, double, model->layer_count),
-                        .least_back = MT_ARENA_NEW(arena, double, model->layer_count)}};
-  if (l.parallels == NULL || l.table.forward == NULL || l.table.backward == NULL || l.table.least_forward == NULL ||
-      l.table.least_back == NULL || !set_gradients(arena, space))
+              .parallels = MT_ARENA_NEW(arena, mt_parallel, model->module_count)};
+  if (l.parallels == NULL || !set_gradients(arena, space))
     return mt_error_memory(error, (unsigned long long)model->layer_count * 32, "a search");
   motet_status status = make_batches(&l, data);
   for (int32_t b = 0; b < space->batch_count && status == MOTET_OK; b++) {

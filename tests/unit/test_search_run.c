@@ -95,6 +95,39 @@ static void test_threads_do_not_matter(void **state) {
   mt_search_problem_destroy(problem);
 }
 
+/* Every trunk is a candidate where it was not left out, and what is planned has the trunk that it says. */
+static void test_trunks(void **state) {
+  (void)state;
+  static const char *const names[] = {"1f1b", "zb1p", "zb2p", "fold", "zbv", "vhalf", "vmin", "dualpipev"};
+  mt_arena *arena = mt_arena_create();
+  motet_error error;
+  mt_search_space space;
+  char only[] = "search.pipeline=[4]", microbatch[] = "search.microbatch=[1]", tensor[] = "search.tensor=[1]";
+  char *few[] = {only, microbatch, tensor};
+  mt_search_problem *problem = problem_of(UNIFORM, few, 3);
+  assert_int_equal(mt_search_space_make(arena, problem, &problem->data, &error, &space), MOTET_OK);
+  for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < space.count; i++)
+      found += strstr(mt_search_schedule(arena, &space, &space.candidates[i]), names[t]) != NULL;
+    if (found == 0) fail_msg("no candidate has %s", names[t]);
+  }
+  mt_search_problem_destroy(problem);
+  for (size_t t = 1; t < sizeof names / sizeof *names; t++) {
+    char trunk[64];
+    snprintf(trunk, sizeof trunk, "search.trunk=[%s]", names[t]);
+    char *words[] = {only, microbatch, tensor, trunk};
+    problem = problem_of(UNIFORM, words, 4);
+    mt_search_result result = search(arena, problem, 1, false, &space);
+    if (!result.found) fail_msg("nothing fits with %s", names[t]);
+    assert_non_null(strstr(result.plan.derivation->text, names[t]));
+    assert_true(result.bound <= result.plan.seconds);
+    mt_plan_free(&result.plan.plan);
+    mt_search_problem_destroy(problem);
+  }
+  mt_arena_destroy(arena);
+}
+
 /* With half of the memory the plan drops activations; with next to none nothing fits, and the search says how much
  * would do: with that, it finds a plan. */
 static void test_memory(void **state) {
@@ -175,6 +208,8 @@ static void test_bad_jobs(void **state) {
        "no key"},
       {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nsearch: {placement: [pipe]}\n", 5, "search.placement",
        "known are chain"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nsearch: {trunk: [gpipe]}\n", 5, "search.trunk",
+       "known are 1f1b, zb1p"},
       {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\ntrainable: [vison]\n", 5, "trainable", "no module"},
       {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nworkload: {images: 2x448}\n", 5, "workload.images",
        "NUMBERxHEIGHTxWIDTH"},
@@ -233,9 +268,9 @@ static void test_traces(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
-      cmocka_unit_test(test_memory),         cmocka_unit_test(test_generator),
-      cmocka_unit_test(test_stop),           cmocka_unit_test(test_bad_jobs),
-      cmocka_unit_test(test_traces),
+      cmocka_unit_test(test_trunks),         cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_generator),      cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_bad_jobs),       cmocka_unit_test(test_traces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,225 @@
+#include "search/bound.h"
+
+#include "algebra/skeleton.h"
+
+#include <math.h>
+#include <string.h>
+
+double mt_search_sum(const double *values, int32_t begin, int32_t end) {
+  double sum = 0.0;
+  for (int32_t i = begin; i < end; i++) sum += values[i];
+  return sum;
+}
+
+/* ---- layers ---- */
+
+static bool same_class(const mt_search_space *space, int32_t a, int32_t b) {
+  const mt_layer *layers = space->problem->architecture->model->layers;
+  return layers[a].kind == layers[b].kind && layers[a].module == layers[b].module &&
+         layers[a].trainable == layers[b].trainable && space->passes[a] == space->passes[b] &&
+         mt_search_reached(space, a) == mt_search_reached(space, b);
+}
+
+static void measure_class(const mt_search_space *space, const mt_forecast *forecast, int32_t layer, int32_t class,
+                          const mt_search_table *table) {
+  const mt_search_batch *batch = table->batch;
+  bool trains = space->problem->architecture->model->layers[layer].trainable;
+  for (int32_t k = 0; k < batch->kinds; k++) {
+    mt_layer_forecast f;
+    int64_t at = (int64_t)k * table->classes + class;
+    mt_forecast_layer(forecast, layer, batch->extents[batch->first[k]], &f);
+    table->forward[at] = f.forward + f.forward_exchange;
+    if (!mt_search_reached(space, layer)) continue;
+    if (space->passes[layer]) table->input[at] = f.input_gradient + f.input_exchange;
+    if (trains) table->weight[at] = f.weight_gradient + f.weight_exchange;
+    int64_t saved = trains ? f.saved_bytes : f.passed_bytes;
+    if (saved > table->saved[class]) table->saved[class] = saved;
+  }
+}
+
+motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,
+                                  const mt_search_candidate *candidate, motet_error *error,
+                                  mt_search_table *table) {
+  const mt_architecture *architecture = space->problem->architecture;
+  const mt_model *model = architecture->model;
+  mt_search_batch *batch = mt_search_space_batch(space, candidate->microbatch);
+  mt_parallel *parallels = MT_ARENA_NEW(arena, mt_parallel, model->module_count);
+  *table = (mt_search_table){.batch = batch, .class_of = MT_ARENA_NEW(arena, int32_t, model->layer_count)};
+  if (parallels == NULL || table->class_of == NULL)
+    return mt_error_memory(error, (unsigned long long)model->layer_count * 4, "layers' times");
+  for (int32_t l = 0; l < model->layer_count; l++) {
+    table->classes += l == 0 || !same_class(space, l - 1, l);
+    table->class_of[l] = table->classes - 1;
+  }
+  int64_t cells = (int64_t)batch->kinds * table->classes;
+  table->forward = MT_ARENA_NEW(arena, double, cells);
+  table->input = MT_ARENA_NEW(arena, double, cells);
+  table->weight = MT_ARENA_NEW(arena, double, cells);
+  table->saved = MT_ARENA_NEW(arena, int64_t, table->classes);
+  table->kind_seconds = MT_ARENA_NEW(arena, double, batch->kinds);
+  if (table->forward == NULL || table->input == NULL || table->weight == NULL || table->saved == NULL ||
+      table->kind_seconds == NULL)
+    return mt_error_memory(error, (unsigned long long)cells * 24, "layers' times");
+  mt_search_parallels(space, candidate, parallels);
+  mt_forecast forecast = {.architecture = architecture,
+                          .cluster = &space->problem->cluster,
+                          .parallel = parallels,
+                          .fit = mt_collective_fit_usual(),
+                          .microbatches = 1};
+  for (int32_t l = 0; l < model->layer_count; l++) {
+    int32_t class = table->class_of[l];
+    if (l == 0 || class != table->class_of[l - 1]) measure_class(space, &forecast, l, class, table);
+    for (int32_t k = 0; k < batch->kinds; k++) {
+      int64_t at = (int64_t)k * table->classes + class;
+      table->kind_seconds[k] += table->forward[at] + table->input[at] + table->weight[at];
+    }
+  }
+  return MOTET_OK;
+}
+
+/* ---- the replica with most to do ---- */
+
+/* Deals the step's microbatches out to replicas and takes the one that computes longest. Inside it the lightest and
+ * heaviest take turns, so that no two heavy ones meet. */
+static motet_status choose_replica(mt_arena *arena, const mt_search_table *table, motet_error *error,
+                                   mt_search_load *load) {
+  const mt_search_batch *batch = table->batch;
+  int32_t each = load->microbatches, busiest = 0;
+  if (batch->kinds == 1) {
+    for (int32_t i = 0; i < each; i++) load->microbatch[i] = i;
+    return MOTET_OK;
+  }
+  double *sum = MT_ARENA_NEW(arena, double, load->data);
+  const int32_t *owner = mt_search_batch_owners(arena, table->batch, load->data);
+  if (sum == NULL || owner == NULL) return mt_error_memory(error, (unsigned long long)batch->count * 4, "replicas");
+  for (int32_t i = 0; i < batch->count; i++) sum[owner[i]] += table->kind_seconds[batch->kind[i]];
+  for (int32_t r = 1; r < load->data; r++)
+    if (sum[r] > sum[busiest]) busiest = r;
+  int32_t front = 0, back = each;
+  for (int32_t i = 0, turn = 0; i < batch->count; i++)
+    if (owner[i] == busiest) load->microbatch[turn++ % 2 == 0 ? --back : front++] = i;
+  return MOTET_OK;
+}
+
+motet_status mt_search_load_make(mt_arena *arena, const mt_search_space *space, const mt_search_table *table,
+                                 int32_t data, motet_error *error, mt_search_load *load) {
+  const mt_search_batch *batch = table->batch;
+  int32_t layers = space->problem->architecture->model->layer_count, each = batch->count / data;
+  *load = (mt_search_load){.data = data,
+                           .microbatches = each,
+                           .microbatch = MT_ARENA_NEW(arena, int32_t, each),
+                           .forward = MT_ARENA_NEW(arena, double, layers),
+                           .backward = MT_ARENA_NEW(arena, double, layers),
+                           .least_forward = MT_ARENA_NEW(arena, double, layers),
+                           .least_backward = MT_ARENA_NEW(arena, double, layers)};
+  double *number = MT_ARENA_NEW(arena, double, batch->kinds);
+  if (load->microbatch == NULL || load->forward == NULL || load->backward == NULL || load->least_forward == NULL ||
+      load->least_backward == NULL || number == NULL)
+    return mt_error_memory(error, (unsigned long long)layers * 32, "a replica's work");
+  motet_status status = choose_replica(arena, table, error, load);
+  if (status != MOTET_OK) return status;
+  for (int32_t i = 0; i < each; i++) number[batch->kind[load->microbatch[i]]] += 1.0;
+  for (int32_t l = 0; l < layers; l++) load->least_forward[l] = load->least_backward[l] = INFINITY;
+  for (int32_t k = 0; k < batch->kinds; k++) {
+    double way = 0.0;
+    if (number[k] <= 0) continue;
+    for (int32_t l = 0; l < layers; l++) {
+      int64_t at = (int64_t)k * table->classes + table->class_of[l];
+      double forward = table->forward[at], backward = table->input[at] + table->weight[at];
+      load->forward[l] += number[k] * forward;
+      load->backward[l] += number[k] * backward;
+      load->least_forward[l] = fmin(load->least_forward[l], forward);
+      load->least_backward[l] = fmin(load->least_backward[l], backward);
+      way += forward + table->input[at];
+    }
+    load->way_split = fmax(load->way_split, way);
+    load->way = fmax(load->way, table->kind_seconds[k]);
+  }
+  return MOTET_OK;
+}
+
+/* ---- bounds ---- */
+
+/* Whether @p stages stages can each force less than @p limit: their work, and the way of a microbatch to them and,
+ * with whole backwards, back. A stage takes as many layers as it may (see partition.c). */
+static bool limit_holds(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t stages,
+                        double limit) {
+  double way = 0.0;
+  int32_t layer = begin;
+  for (int32_t s = 0; s < stages && layer < end; s++) {
+    double work = way;
+    for (; layer < end; layer++) {
+      work += load->forward[layer] + load->backward[layer];
+      if (work > limit) break;
+      way += load->least_forward[layer] + (split ? 0.0 : load->least_backward[layer]);
+    }
+  }
+  return layer == end;
+}
+
+static double pipeline_limit(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t stages) {
+  double low = 0.0,
+         high = (mt_search_sum(load->forward, begin, end) + mt_search_sum(load->backward, begin, end)) * 2;
+  for (int i = 0; i < 30; i++) {
+    double middle = 0.5 * (low + high);
+    if (limit_holds(load, split, begin, end, stages, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  return low;
+}
+
+double mt_search_bound(const mt_search_space *space, const mt_search_load *load, const mt_search_candidate *c) {
+  const mt_model *model = space->problem->architecture->model;
+  int32_t trunk = model->modules[space->trunk].layer_begin, layers = model->layer_count, begin, end;
+  bool split = mt_skeleton_rows[c->trunk].split;
+  double encoders = mt_search_sum(load->forward, 0, trunk) + mt_search_sum(load->backward, 0, trunk);
+  double rest = mt_search_sum(load->forward, trunk, layers) + mt_search_sum(load->backward, trunk, layers);
+  double bound = (encoders + rest) / mt_search_cells(space, c);
+  mt_search_cut(space, c, &begin, &end);
+  if (c->dedicated > 0) bound = fmax(encoders / (mt_search_cells(space, c) - c->pipeline), rest / c->pipeline);
+  if (c->chunks == 1) bound = fmax(bound, pipeline_limit(load, split, begin, end, c->pipeline));
+  return fmax(bound, split ? load->way_split : load->way);
+}
+
+/* What a trunk leaves idle of what 1F1B does, with f = x = w (arXiv 2401.10241, 2405.15362): where to look first.
+ */
+static double idle_part(mt_skeleton_kind trunk) {
+  static const double parts[MT_SKELETON_KINDS] = {
+      [MT_SKELETON_1F1B] = 1.0,      [MT_SKELETON_ZB1P] = 1.0 / 3, [MT_SKELETON_FOLD] = 1.0,
+      [MT_SKELETON_VHALF] = 2.0 / 3, [MT_SKELETON_VMIN] = 4.0 / 3, [MT_SKELETON_DUALPIPEV] = 1.0 / 3};
+  return parts[trunk];
+}
+
+double mt_search_estimate(const mt_search_space *space, const mt_search_load *load, const mt_search_candidate *c) {
+  int32_t begin, end;
+  mt_search_cut(space, c, &begin, &end);
+  if (c->manner == MT_MANNER_INLINE) begin = 0;
+  double work = mt_search_sum(load->forward, begin, end) + mt_search_sum(load->backward, begin, end);
+  double idle = idle_part(c->trunk) * (c->pipeline + c->dedicated - 1) / ((double)c->microbatches * c->chunks);
+  return fmax(c->bound, work / c->pipeline * (1.0 + idle));
+}
+
+/* ---- memory ---- */
+
+double mt_search_least_bytes(const mt_search_space *space, const mt_search_table *table,
+                             const mt_search_candidate *c, mt_parallel *parallels) {
+  const mt_architecture *architecture = space->problem->architecture;
+  const mt_model *model = architecture->model;
+  mt_search_parallels(space, c, parallels);
+  mt_forecast forecast = {
+      .architecture = architecture, .cluster = &space->problem->cluster, .parallel = parallels, .microbatches = 1};
+  int32_t trunk = model->modules[space->trunk].layer_begin;
+  mt_span encoders = {.layer_end = trunk}, rest = {.layer_begin = trunk, .layer_end = model->layer_count};
+  mt_state_forecast first = {0}, second;
+  if (trunk > 0) mt_forecast_state(&forecast, &encoders, 0, &first);
+  mt_forecast_state(&forecast, &rest, 0, &second);
+  double a = (double)first.static_bytes, b = (double)second.static_bytes / c->pipeline, layer = 0.0;
+  double held = c->manner == MT_MANNER_TRANSPOSE  ? a + b
+                : c->manner == MT_MANNER_DEDICATE ? fmax(a, b)
+                                                  : b + a / c->pipeline;
+  /* A layer's backward has all that its forward saved, kept or restored. */
+  for (int32_t l = 0; l < table->classes; l++) layer = fmax(layer, (double)table->saved[l]);
+  return fmax(held, layer);
+}
