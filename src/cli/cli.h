@@ -15,8 +15,12 @@ typedef enum mt_option_kind {
   MT_OPTION_FLAG,    /* bool; takes no argument */
   MT_OPTION_TEXT,    /* const char * */
   MT_OPTION_TEXTS,   /* mt_option_texts; may be given several times */
-  MT_OPTION_INTEGER, /* int64_t, >= 0 */
-  MT_OPTION_NUMBER   /* double, finite, >= 0 */
+  MT_OPTION_INTEGER, /* int64_t, 0 to 2^53 */
+  MT_OPTION_COUNT,   /* int64_t, 1 to INT32_MAX */
+  MT_OPTION_SIZE,    /* int64_t, 1 to 2^53 */
+  MT_OPTION_COLUMNS, /* int64_t, 1 to 1000 */
+  MT_OPTION_NUMBER,  /* double, finite, >= 0 */
+  MT_OPTION_POSITIVE /* double, finite, > 0 */
 } mt_option_kind;
 
 enum { MT_OPTION_TEXTS_MAX = 256 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOKENS_MAX = 1 << 20 };
+enum { TOKENS_MAX = 1 << 20, THREADS_MAX = 1024 /* as train.threads */ };
 
 typedef struct generate_options {
   mt_option_texts images, videos;
@@ -21,7 +21,7 @@ static const mt_option options[] = {
     {"image", MT_OPTION_TEXTS, offsetof(generate_options, images), "FILE",
      "a picture to answer about; may be given several times, each picture then has its own answer"},
     {"video", MT_OPTION_TEXTS, offsetof(generate_options, videos), "FILE", "a video, likewise"},
-    {"video-frames", MT_OPTION_INTEGER, offsetof(generate_options, video_frames), "N",
+    {"video-frames", MT_OPTION_COUNT, offsetof(generate_options, video_frames), "N",
      "frames of a video that has as many (the run's data.video_frames, or 8)"},
     {"together", MT_OPTION_FLAG, offsetof(generate_options, together), NULL,
      "one answer about all pictures and videos"},
@@ -32,15 +32,15 @@ static const mt_option options[] = {
      "the system's turn (the run's data.system_prompt)"},
     {"data", MT_OPTION_TEXT, offsetof(generate_options, data), "FILE",
      "data lines instead of pictures: their last answers, with the true ones beside"},
-    {"count", MT_OPTION_INTEGER, offsetof(generate_options, count), "N",
+    {"count", MT_OPTION_COUNT, offsetof(generate_options, count), "N",
      "so many lines of the data file, evenly spread (8)"},
     {"images-root", MT_OPTION_TEXT, offsetof(generate_options, images_root), "DIR",
      "where relative paths in the data file start (the run's data.images_root, or the file's directory)"},
-    {"max-tokens", MT_OPTION_INTEGER, offsetof(generate_options, max_tokens), "N",
+    {"max-tokens", MT_OPTION_COUNT, offsetof(generate_options, max_tokens), "N",
      "the longest answer, in tokens (128)"},
     {"tokenizer", MT_OPTION_TEXT, offsetof(generate_options, tokenizer), "FILE",
      "tokenizer.json, where the model's directory has none"},
-    {"threads", MT_OPTION_INTEGER, offsetof(generate_options, threads), "N", "threads (all processors)"},
+    {"threads", MT_OPTION_COUNT, offsetof(generate_options, threads), "N", "threads (all processors)"},
     {"json", MT_OPTION_FLAG, offsetof(generate_options, json), NULL, "print one JSON document"},
 };
 
@@ -224,11 +224,12 @@ static motet_status check(const generate_options *chosen, int words, motet_error
   if (chosen->data == NULL && media == 0 && chosen->prompt == NULL)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "generate needs an --image or --video FILE, a --prompt or a --data FILE");
-  if (chosen->max_tokens < 1 || chosen->max_tokens > TOKENS_MAX)
+  if (chosen->max_tokens > TOKENS_MAX)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--max-tokens: 1 to %d tokens", TOKENS_MAX);
+  if (chosen->threads > THREADS_MAX)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--threads: 1 to %d threads", THREADS_MAX);
   if (chosen->video_frames > 4096)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--video-frames: 1 to 4096 frames");
-  if (chosen->count < 1) return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--count: at least 1 line");
   return MOTET_OK;
 }
 
@@ -247,7 +248,7 @@ static int print_json(const session *this) {
 
 static int32_t threads_of(const generate_options *chosen) {
   const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (chosen->threads > 0 && chosen->threads < INT16_MAX) return (int32_t)chosen->threads;
+  if (chosen->threads > 0) return (int32_t)chosen->threads;
   return processors > 0 ? (int32_t)processors : 1;
 }
 

@@ -23,7 +23,7 @@ static const mt_option options[] = {
     {"video", MT_OPTION_TEXT, offsetof(model_options, video), "FxHxW", "a clip of F frames instead of pictures"},
     {"trainable", MT_OPTION_TEXT, offsetof(model_options, trainable), "MODULES",
      "modules that train, as in projector,llm; all, or none (all but what the architecture keeps frozen)"},
-    {"expert-parallel", MT_OPTION_INTEGER, offsetof(model_options, expert_parallel), "N",
+    {"expert-parallel", MT_OPTION_COUNT, offsetof(model_options, expert_parallel), "N",
      "devices that share routed experts: what the unluckiest one computes (1)"},
     {"json", MT_OPTION_FLAG, offsetof(model_options, json), NULL, "print one JSON document"},
 };
@@ -329,8 +329,6 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "model takes one directory or config.json, not %d", words);
-  else if (words == 1 && (chosen.expert_parallel < 1 || chosen.expert_parallel > 1 << 20))
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--expert-parallel: 1 to %d devices", 1 << 20);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   question asked = {.expert_parallel = (int32_t)chosen.expert_parallel};
   mt_architecture *architecture;
@@ -341,6 +339,8 @@ static int run(const mt_command *command, int argc, char **argv) {
     asked.architecture = architecture;
     status = choose_trainable(&chosen, &error, architecture);
   }
+  if (status == MOTET_OK && mt_architecture_check_experts(architecture, asked.expert_parallel, &error) != MOTET_OK)
+    status = mt_error_context(&error, MOTET_ERROR_ARGUMENT, "--expert-parallel");
   if (status == MOTET_OK) status = ask(arena, &chosen, &error, &asked);
   int code = status != MOTET_OK ? mt_cli_fail(&error, chosen.json)
              : chosen.json      ? print_json(&asked)

@@ -21,12 +21,31 @@ static bool parse_integer(const char *text, int64_t *number) {
   long long whole = strtoll(text, &end, 10);
   if (end != text && *end == '\0' && errno == 0) {
     *number = whole;
-    return whole >= 0;
+    return true;
   }
   double real = strtod(text, &end);
   if (end == text || *end != '\0' || !(real >= 0 && real <= 0x1p53) || real != floor(real)) return false;
   *number = (int64_t)real;
   return true;
+}
+
+/* What whole numbers of each kind may be. */
+static const struct {
+  int64_t least, most;
+} ranges[] = {[MT_OPTION_INTEGER] = {0, INT64_C(1) << 53},
+              [MT_OPTION_COUNT] = {1, INT32_MAX},
+              [MT_OPTION_SIZE] = {1, INT64_C(1) << 53},
+              [MT_OPTION_COLUMNS] = {1, 1000}};
+
+static motet_status store_integer(const mt_option *option, const char *value, int64_t *field, motet_error *error) {
+  int64_t number, least = ranges[option->kind].least, most = ranges[option->kind].most;
+  bool good = parse_integer(value, &number);
+  if (good && number >= least && number <= most) {
+    *field = number;
+    return MOTET_OK;
+  }
+  return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a whole number from %lld to %lld",
+                      option->name, value, (long long)least, (long long)most);
 }
 
 static motet_status store(const mt_option *option, const char *value, void *target, motet_error *error) {
@@ -43,19 +62,17 @@ static motet_status store(const mt_option *option, const char *value, void *targ
     texts->values[texts->count++] = value;
     return MOTET_OK;
   }
-  case MT_OPTION_INTEGER: {
-    int64_t number;
-    if (!parse_integer(value, &number))
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a whole number >= 0", option->name,
-                          value);
-    *(int64_t *)field = number;
-    return MOTET_OK;
-  }
-  case MT_OPTION_NUMBER: {
+  case MT_OPTION_INTEGER:
+  case MT_OPTION_COUNT:
+  case MT_OPTION_SIZE:
+  case MT_OPTION_COLUMNS: return store_integer(option, value, field, error);
+  case MT_OPTION_NUMBER:
+  case MT_OPTION_POSITIVE: {
     double number = strtod(value, &end);
-    if (end == value || *end != '\0' || !isfinite(number) || number < 0)
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a finite number >= 0", option->name,
-                          value);
+    bool positive = option->kind == MT_OPTION_POSITIVE;
+    if (end == value || *end != '\0' || !isfinite(number) || number < 0 || (positive && number <= 0))
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s: '%s' is not a finite number %s 0", option->name,
+                          value, positive ? ">" : ">=");
     *(double *)field = number;
     return MOTET_OK;
   }

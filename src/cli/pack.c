@@ -22,9 +22,9 @@ typedef struct pack_options {
 } pack_options;
 
 static const mt_option options[] = {
-    {"ranks", MT_OPTION_INTEGER, offsetof(pack_options, ranks), "N", "ranks to cut into groups"},
+    {"ranks", MT_OPTION_COUNT, offsetof(pack_options, ranks), "N", "ranks to cut into groups"},
     {"cost", MT_OPTION_TEXT, offsetof(pack_options, cost), "FILE", "coefficients of a group's time (JSON)"},
-    {"memory-tokens", MT_OPTION_INTEGER, offsetof(pack_options, memory_tokens), "N",
+    {"memory-tokens", MT_OPTION_SIZE, offsetof(pack_options, memory_tokens), "N",
      "tokens that one rank's memory takes"},
     {"batch", MT_OPTION_TEXT, offsetof(pack_options, batch), "n|all|auto",
      "sequences a microbatch in file order, one microbatch, or as many as memory asks for [all]"},
@@ -32,14 +32,14 @@ static const mt_option options[] = {
      "a barrier behind every microbatch, or none [microbatch]"},
     {"degrees", MT_OPTION_TEXT, offsetof(pack_options, degrees), "SET",
      "all | pow2 | divisors:28 | list:1,2,3 | usp:HEADS,RINGS [all]"},
-    {"ranks-per-node", MT_OPTION_INTEGER, offsetof(pack_options, ranks_per_node), "N", "for the placement [8]"},
-    {"group-budget", MT_OPTION_INTEGER, offsetof(pack_options, group_budget), "N",
+    {"ranks-per-node", MT_OPTION_COUNT, offsetof(pack_options, ranks_per_node), "N", "for the placement [8]"},
+    {"group-budget", MT_OPTION_COUNT, offsetof(pack_options, group_budget), "N",
      "most distinct rank sets of two ranks or more [no limit]"},
     {"planner", MT_OPTION_TEXT, offsetof(pack_options, planner), "NAME",
      "best | bfd-dp | static:16 | pow2-greedy | lpt [best]"},
-    {"deadline-ms", MT_OPTION_NUMBER, offsetof(pack_options, deadline_ms), "MS",
+    {"deadline-ms", MT_OPTION_POSITIVE, offsetof(pack_options, deadline_ms), "MS",
      "effort of the search; counted, so that it is the same everywhere [1, more beyond 512 sequences]"},
-    {"count", MT_OPTION_INTEGER, offsetof(pack_options, count), "N", "sequences drawn from a distribution [512]"},
+    {"count", MT_OPTION_COUNT, offsetof(pack_options, count), "N", "sequences drawn from a distribution [512]"},
     {"seed", MT_OPTION_INTEGER, offsetof(pack_options, seed), "N", "of a distribution [1]"},
     {"compare", MT_OPTION_FLAG, offsetof(pack_options, compare), NULL, "a table of all planners on the same input"},
     {"json", MT_OPTION_FLAG, offsetof(pack_options, json), NULL, "print one JSON document"},
@@ -102,7 +102,9 @@ static motet_status read_words(const pack_options *chosen, motet_error *error, m
 }
 
 static motet_status read_numbers(const pack_options *chosen, motet_error *error, motet_pack_options *how) {
-  if (chosen->ranks < 1 || chosen->ranks > MOTET_PACK_RANKS_MAX)
+  if (chosen->ranks == 0)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--ranks is missing; the ranks that are cut into groups");
+  if (chosen->ranks > MOTET_PACK_RANKS_MAX)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--ranks: %lld; a number from 1 to %d belongs there",
                         (long long)chosen->ranks, MOTET_PACK_RANKS_MAX);
   if (chosen->cost == NULL)
@@ -110,9 +112,6 @@ static motet_status read_numbers(const pack_options *chosen, motet_error *error,
                         "--cost is missing; a file of cost coefficients belongs there");
   if (chosen->memory_tokens < 1)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--memory-tokens is missing; the tokens that one rank takes");
-  if (chosen->ranks_per_node > INT32_MAX || chosen->group_budget > INT32_MAX || chosen->count > INT32_MAX)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--ranks-per-node, --group-budget and --count take at most %d",
-                        INT32_MAX);
   how->ranks = (int32_t)chosen->ranks;
   how->memory_tokens = chosen->memory_tokens;
   how->ranks_per_node = (int32_t)chosen->ranks_per_node;

@@ -27,9 +27,9 @@ static const mt_option options[] = {
      "layer"},
     {"unit", MT_OPTION_TEXT, offsetof(plan_options, unit), "TEXT",
      "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w for a split backward"},
-    {"ranks", MT_OPTION_INTEGER, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
-    {"microbatches", MT_OPTION_INTEGER, offsetof(plan_options, microbatches), "M", "microbatches of one pipeline"},
-    {"replicas", MT_OPTION_INTEGER, offsetof(plan_options, replicas), "D", "data-parallel pipelines (1)"},
+    {"ranks", MT_OPTION_COUNT, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
+    {"microbatches", MT_OPTION_COUNT, offsetof(plan_options, microbatches), "M", "microbatches of one pipeline"},
+    {"replicas", MT_OPTION_COUNT, offsetof(plan_options, replicas), "D", "data-parallel pipelines (1)"},
     {"trainable", MT_OPTION_TEXT, offsetof(plan_options, trainable), "NAMES",
      "regions that train, separated by commas (those with backward times)"},
     {"encode", MT_OPTION_TEXT, offsetof(plan_options, encode), "TIMES",
@@ -37,10 +37,10 @@ static const mt_option options[] = {
     {"split", MT_OPTION_TEXT, offsetof(plan_options, split), "COUNTS",
      "layers of each stage of the Sharded regions, separated by commas (even)"},
     {"alpha", MT_OPTION_NUMBER, offsetof(plan_options, alpha), "SECONDS", "latency of a transfer (0)"},
-    {"beta", MT_OPTION_NUMBER, offsetof(plan_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"beta", MT_OPTION_POSITIVE, offsetof(plan_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
     {"bytes", MT_OPTION_INTEGER, offsetof(plan_options, bytes), "BYTES",
      "size of an activation and of its gradient (0)"},
-    {"memory-cap", MT_OPTION_INTEGER, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
+    {"memory-cap", MT_OPTION_SIZE, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
     {"output", MT_OPTION_TEXT, offsetof(plan_options, output), "FILE", "write the program as JSON (short: -o)"},
     {"csv", MT_OPTION_TEXT, offsetof(plan_options, csv), "FILE",
      "write the order as PyTorch pipelining CSV, for schedules of Sharded regions alone"},
@@ -52,7 +52,7 @@ static const mt_option options[] = {
      "write the report's page (see 'motet help report')"},
     {"search", MT_OPTION_FLAG, offsetof(plan_options, search), NULL,
      "find degrees, schedule, layers and savings for the job's model, cluster and workload"},
-    {"time-limit", MT_OPTION_NUMBER, offsetof(plan_options, time_limit), "SECONDS",
+    {"time-limit", MT_OPTION_POSITIVE, offsetof(plan_options, time_limit), "SECONDS",
      "end a search after so long with the best so far (none)"},
     {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
     {"json", MT_OPTION_FLAG, offsetof(plan_options, json), NULL, "print one JSON document"},
@@ -74,11 +74,6 @@ static motet_status read_split(mt_arena *arena, const char *text, motet_error *e
   return MOTET_OK;
 }
 
-static motet_status check_small(const char *name, int64_t value, motet_error *error) {
-  if (value <= INT32_MAX) return MOTET_OK;
-  return mt_error_set(error, MOTET_ERROR_LIMIT, "--%s: %lld is more than %d", name, (long long)value, INT32_MAX);
-}
-
 static motet_status read_plan(mt_arena *arena, const plan_options *chosen, motet_error *error,
                               motet_plan_options *plan) {
   bool work = chosen->schedule != NULL || chosen->layout != NULL;
@@ -89,9 +84,6 @@ static motet_status read_plan(mt_arena *arena, const plan_options *chosen, motet
                         : chosen->unit == NULL ? "--unit"
                         : chosen->ranks == 0   ? "--ranks"
                                                : "--microbatches");
-  motet_status status = check_small("ranks", chosen->ranks, error);
-  if (status == MOTET_OK) status = check_small("microbatches", chosen->microbatches, error);
-  if (status == MOTET_OK) status = check_small("replicas", chosen->replicas, error);
   *plan = (motet_plan_options){.schedule = chosen->schedule,
                                .layout = chosen->layout,
                                .unit = chosen->unit,
@@ -104,7 +96,8 @@ static motet_status read_plan(mt_arena *arena, const plan_options *chosen, motet
                                .bytes = chosen->bytes,
                                .memory_cap_bytes = chosen->memory_cap};
   double *encode;
-  if (status == MOTET_OK && chosen->encode != NULL) {
+  motet_status status = MOTET_OK;
+  if (chosen->encode != NULL) {
     status = mt_unit_numbers(arena, chosen->encode, "--encode", error, &encode, &plan->encode_count);
     if (status == MOTET_OK) plan->encode = encode;
   }
@@ -146,22 +139,47 @@ static int run_units(const plan_options *chosen) {
   return code;
 }
 
+/* Options of one manner of planning, given with another. */
+static motet_status check_manner(const plan_options *chosen, bool job, motet_error *error) {
+  const struct {
+    const char *option;
+    bool given;
+    const char *key; /* what a job has in its place */
+  } unit_options[] = {{"schedule", chosen->schedule != NULL, "schedule"},
+                      {"layout", chosen->layout != NULL, "schedule"},
+                      {"unit", chosen->unit != NULL, "profile"},
+                      {"ranks", chosen->ranks > 0, "parallel.pipeline"},
+                      {"microbatches", chosen->microbatches > 0, "train.microbatches"},
+                      {"replicas", chosen->replicas > 0, "parallel.data"},
+                      {"trainable", chosen->trainable != NULL, "trainable"},
+                      {"encode", chosen->encode != NULL, NULL},
+                      {"split", chosen->split != NULL, "parallel.split"},
+                      {"alpha", chosen->alpha > 0, NULL},
+                      {"beta", chosen->beta > 0, NULL},
+                      {"bytes", chosen->bytes > 0, NULL},
+                      {"memory-cap", chosen->memory_cap > 0, NULL},
+                      {"csv", chosen->csv != NULL, NULL}};
+  for (size_t i = 0; job && i < sizeof unit_options / sizeof *unit_options; i++)
+    if (unit_options[i].given)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s is for plans on unit costs%s%s",
+                          unit_options[i].option, unit_options[i].key != NULL ? "; a job has the key " : "",
+                          unit_options[i].key != NULL ? unit_options[i].key : "");
+  if (chosen->search && !job)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");
+  if (chosen->time_limit > 0 && !chosen->search)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--time-limit is for --search");
+  return MOTET_OK;
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   plan_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
-  if (words > 0 && chosen.csv != NULL) {
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--csv is for plans on unit costs; a job's program goes to -o FILE");
-    words = -1;
-  }
+  if (words >= 0 && check_manner(&chosen, words > 0, &error) != MOTET_OK) words = -1;
   if (words >= 0 && mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error) != MOTET_OK)
     words = -1;
   if (words < 0) return mt_cli_usage(command, &error, chosen.json);
-  if (words == 0 && chosen.search) {
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");
-    return mt_cli_usage(command, &error, chosen.json);
-  }
   if (words == 0) return run_units(&chosen);
   mt_job_plan_options how = {.program_path = chosen.output,
                              .trace_path = chosen.trace,

@@ -23,15 +23,15 @@ static const mt_option options[] = {
      "(the file's own)"},
     {"against", MT_OPTION_TEXT, offsetof(report_options, against), "FILE|RUN", "a second one, on the same scale"},
     {"title", MT_OPTION_TEXT, offsetof(report_options, title), "TEXT", "of the page"},
-    {"step", MT_OPTION_INTEGER, offsetof(report_options, step), "N", "of a run (the last with a timeline)"},
+    {"step", MT_OPTION_COUNT, offsetof(report_options, step), "N", "of a run (the last with a timeline)"},
     {"follow", MT_OPTION_FLAG, offsetof(report_options, follow), NULL,
      "write the page of a run anew as it goes on; the open page follows by itself"},
-    {"interval", MT_OPTION_NUMBER, offsetof(report_options, interval), "SECONDS",
+    {"interval", MT_OPTION_POSITIVE, offsetof(report_options, interval), "SECONDS",
      "with --follow: between two looks at the run (1)"},
     {"format", MT_OPTION_TEXT, offsetof(report_options, format), "auto|program|pytorch-csv", "form of FILE"},
     {"placement", MT_OPTION_TEXT, offsetof(report_options, placement), "loop|v", "how a CSV's stages lie"},
     {"alpha", MT_OPTION_NUMBER, offsetof(report_options, alpha), "SECONDS", "latency of a transfer (0)"},
-    {"beta", MT_OPTION_NUMBER, offsetof(report_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"beta", MT_OPTION_POSITIVE, offsetof(report_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
     {"json", MT_OPTION_FLAG, offsetof(report_options, json), NULL, "print one JSON document, errors too"},
 };
 

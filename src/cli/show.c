@@ -23,9 +23,8 @@ static const mt_option options[] = {
     {"unit", MT_OPTION_TEXT, offsetof(show_options, unit), "TEXT",
      "times to draw a program with, as for 'motet simulate' (the file's own; where it has none f=1, x=1, w=1)"},
     {"format", MT_OPTION_TEXT, offsetof(show_options, format), "auto|program|pytorch-csv", "form of FILE"},
-    {"step", MT_OPTION_INTEGER, offsetof(show_options, step), "N",
-     "step of a run (the newest that has a timeline)"},
-    {"width", MT_OPTION_INTEGER, offsetof(show_options, width), "COLUMNS", "columns to fill (the terminal's)"},
+    {"step", MT_OPTION_COUNT, offsetof(show_options, step), "N", "step of a run (the newest that has a timeline)"},
+    {"width", MT_OPTION_COLUMNS, offsetof(show_options, width), "COLUMNS", "columns to fill (the terminal's)"},
     {"json", MT_OPTION_FLAG, offsetof(show_options, json), NULL, "print one JSON document, errors too"},
 };
 
@@ -105,8 +104,6 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "show takes one FILE or RUN, not %d", words);
-  else if (chosen.width > 1000)
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--width: at most 1000 columns");
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   mt_text text = {0};
   mt_arena *arena = mt_arena_create();

@@ -20,7 +20,7 @@
 #define STANDARD_INTERVAL 1.0
 #define LEAST_INTERVAL 0.05
 
-enum { TIMELINE_RANKS = 8, PIPED_TIMELINE_RANKS = 16, MOST_WIDTH = 1000 };
+enum { TIMELINE_RANKS = 8, PIPED_TIMELINE_RANKS = 16 };
 
 typedef struct watch_options {
   bool once;
@@ -30,8 +30,8 @@ typedef struct watch_options {
 
 static const mt_option options[] = {
     {"once", MT_OPTION_FLAG, offsetof(watch_options, once), NULL, "print the run as it stands, and end"},
-    {"interval", MT_OPTION_NUMBER, offsetof(watch_options, interval), "SECONDS", "between two looks (1)"},
-    {"width", MT_OPTION_INTEGER, offsetof(watch_options, width), "COLUMNS", "columns to fill (the terminal's)"},
+    {"interval", MT_OPTION_POSITIVE, offsetof(watch_options, interval), "SECONDS", "between two looks (1)"},
+    {"width", MT_OPTION_COLUMNS, offsetof(watch_options, width), "COLUMNS", "columns to fill (the terminal's)"},
 };
 
 /* What is known of the run, from look to look. */
@@ -194,8 +194,6 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "watch takes the output directory of one run, not %d words", words);
-  else if (chosen.width > MOST_WIDTH)
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--width: at most %d columns", MOST_WIDTH);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, false);
   if (chosen.interval < LEAST_INTERVAL) chosen.interval = LEAST_INTERVAL;
   watched of = {.path = argv[0], .arena = mt_arena_create()};

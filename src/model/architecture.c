@@ -188,6 +188,23 @@ static int64_t whole_bytes(double bytes) { return bytes < 9.2e18 ? (int64_t)byte
 
 static bool is_area(int extent) { return extent >= MT_AREA_TEXT; }
 
+motet_status mt_architecture_check_experts(const mt_architecture *architecture, int32_t expert_parallel,
+                                           motet_error *error) {
+  bool routes = false;
+  for (int32_t j = 0; j < architecture->model->module_count; j++) {
+    int64_t experts = architecture->facts[j].experts;
+    routes = routes || experts > 0;
+    if (experts % expert_parallel != 0)
+      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "%d devices cannot share the %lld experts of %s evenly; accepted: a divisor of %lld",
+                          expert_parallel, (long long)experts, architecture->model->modules[j].name,
+                          (long long)experts);
+  }
+  if (routes || expert_parallel == 1) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_ARGUMENT, "%d devices share experts, and %s has none", expert_parallel,
+                      architecture->title);
+}
+
 /* Of the tokens that `expert_parallel` devices bring, routing may send every one to as many experts of one device
  * as it holds or as a token is sent to; evenly spread, a device gets as many as it brings. */
 double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel) {

@@ -115,6 +115,11 @@ typedef struct mt_layer_cost {
 void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, const double extents[MT_EXTENTS],
                           int32_t expert_parallel, mt_layer_cost *cost);
 
+/** MOTET_ERROR_ARGUMENT where @p expert_parallel devices cannot share the routed experts evenly, or there are none.
+ */
+motet_status mt_architecture_check_experts(const mt_architecture *architecture, int32_t expert_parallel,
+                                           motet_error *error);
+
 /** Rows that routing may send to one of @p expert_parallel devices, to those that it brings: the worst case. */
 double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel);
 

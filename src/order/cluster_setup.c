@@ -107,6 +107,8 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
                                job->context, all.ulysses, all.ring));
   motet_status status = mt_parallel_check(&all, &setup->cluster, error);
   if (status != MOTET_OK) return refuse(job, "parallel", error, status);
+  status = mt_architecture_check_experts(setup->architecture, all.expert, error);
+  if (status != MOTET_OK) return refuse(job, "parallel.expert", error, status);
   const mt_model *model = setup->architecture->model;
   setup->parallel = MT_ARENA_NEW(arena, mt_parallel, model->module_count);
   setup->savings = MT_ARENA_NEW(arena, uint8_t, model->layer_count);
