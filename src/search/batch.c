@@ -14,9 +14,8 @@ static int compare_loads(const void *left, const void *right) {
   return (a->index > b->index) - (a->index < b->index);
 }
 
-/* Deals loads, heaviest first, to the lightest of @p bins that has fewer than @p each. */
-static void deal(const double *load, int32_t count, int32_t bins, int32_t each, double *sum, int32_t *held,
-                 int32_t *owner) {
+void mt_search_deal_loads(const double *load, int32_t count, int32_t bins, int32_t each, double *sum, int32_t *held,
+                          int32_t *owner) {
   for (int32_t b = 0; b < bins; b++) sum[b] = 0.0, held[b] = 0;
   for (int32_t i = 0; i < count; i++) {
     int32_t lightest = -1;
@@ -135,7 +134,7 @@ motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *archit
   status = sort_samples(&p, order);
   if (status != MOTET_OK) return status;
   for (int32_t i = 0; i < data->count; i++) load[i] = order[i].load;
-  deal(load, count * samples, count, samples, sum, held, owner);
+  mt_search_deal_loads(load, count * samples, count, samples, sum, held, owner);
   for (int32_t g = 0; g < count; g++) held[g] = 0;
   for (int32_t i = 0; i < count * samples; i++) members[owner[i] * samples + held[owner[i]]++] = order[i].index;
   for (int32_t g = 0; g < count && status == MOTET_OK; g++) {
@@ -158,7 +157,7 @@ const int32_t *mt_search_batch_owners(mt_arena *arena, mt_search_batch *batch, i
   double *sum = MT_ARENA_NEW(arena, double, data);
   int32_t *held = MT_ARENA_NEW(arena, int32_t, data), *owner = MT_ARENA_NEW(arena, int32_t, batch->count);
   if (sum == NULL || held == NULL || owner == NULL) return NULL;
-  deal(batch->load, batch->count, data, batch->count / data, sum, held, owner);
+  mt_search_deal_loads(batch->load, batch->count, data, batch->count / data, sum, held, owner);
   if (batch->deal_count < MT_SEARCH_DEALS) batch->deals[batch->deal_count++] = (mt_search_deal){data, owner};
   return owner;
 }

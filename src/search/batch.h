@@ -33,6 +33,12 @@ typedef struct mt_search_batch {
 motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture, const mt_search_data *data,
                                   int32_t samples, motet_error *error, mt_search_batch *batch);
 
+/** Deals loads, heaviest first, to the lightest of @p bins that has fewer than @p each: @p owner [count], @p sum
+ * and
+ * @p held [bins]. */
+void mt_search_deal_loads(const double *load, int32_t count, int32_t bins, int32_t each, double *sum, int32_t *held,
+                          int32_t *owner);
+
 /** The replica of each microbatch, of @p data: heaviest first to the lightest that has fewer than its share. Kept
  * for who asks again, so not for several threads at once. NULL when memory is out. */
 const int32_t *mt_search_batch_owners(mt_arena *arena, mt_search_batch *batch, int32_t data);

@@ -104,11 +104,11 @@ static void test_dealing(void **state) {
     for (int i = 1; i < COUNT; i++)
       if (load[i] > load[i - 1]) load[i] = load[i - 1];
     for (int i = 0; i < COUNT; i++) all += load[i];
-    mt_search_deal(load, COUNT, BINS, COUNT, sum, held, owner);
+    mt_search_deal_loads(load, COUNT, BINS, COUNT, sum, held, owner);
     for (int b = 0; b < BINS; b++) most = fmax(most, sum[b]);
     assert_true(most <= 4.0 / 3 * fmax(all / BINS, load[0]));
     /* With room for its share alone every bin gets so many. */
-    mt_search_deal(load, COUNT, BINS, COUNT / BINS, sum, held, owner);
+    mt_search_deal_loads(load, COUNT, BINS, COUNT / BINS, sum, held, owner);
     for (int b = 0; b < BINS; b++) assert_int_equal(held[b], COUNT / BINS);
   }
 }
