@@ -17,14 +17,19 @@ static bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
+static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 /* Of each element slowest first. */
 static const choice choices[] = {
-    {&mt_tensor_backend_generic, always},    {&mt_tensor_backend_generic_bfloat16, always},
+    {&mt_tensor_backend_generic, always},
+    {&mt_tensor_backend_generic_bfloat16, always},
 #ifdef MT_KERNELS_X86
-    {&mt_tensor_backend_avx2, has_avx2},     {&mt_tensor_backend_avx2_bfloat16, has_avx2},
-    {&mt_tensor_backend_avx512, has_avx512}, {&mt_tensor_backend_avx512_bfloat16, has_avx512},
+    {&mt_tensor_backend_avx2, has_avx2},
+    {&mt_tensor_backend_avx2_bfloat16, has_avx2},
+    {&mt_tensor_backend_avx512, has_avx512},
+    {&mt_tensor_backend_avx512_bfloat16, has_avx512},
+    {&mt_tensor_backend_avx512bf16_bfloat16, has_avx512bf16},
 #endif
 };
 

@@ -10,6 +10,7 @@
 extern const mt_tensor_backend mt_tensor_backend_generic, mt_tensor_backend_generic_bfloat16;
 extern const mt_tensor_backend mt_tensor_backend_avx2, mt_tensor_backend_avx2_bfloat16;
 extern const mt_tensor_backend mt_tensor_backend_avx512, mt_tensor_backend_avx512_bfloat16;
+extern const mt_tensor_backend mt_tensor_backend_avx512bf16_bfloat16;
 
 #ifdef MT_KERNEL_SET
 

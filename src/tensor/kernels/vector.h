@@ -2,7 +2,8 @@
  * Vectors by the compilers' portable extension, and by intrinsics where it has no words. Sums over lanes have one
  * fixed order, so that a table gives the same bits whatever the data's alignment.
  *
- * MT_BFLOAT16: elements are bfloat16, else float32.
+ * MT_BFLOAT16: elements are bfloat16, else float32. MT_BFLOAT16_INSTRUCTIONS: the processor rounds to them and
+ * multiplies them itself (AVX-512 BF16).
  */
 #ifndef MT_TENSOR_KERNELS_VECTOR_H
 #define MT_TENSOR_KERNELS_VECTOR_H
@@ -13,6 +14,9 @@
 
 #if MT_VECTOR_BYTES == 64
 #include <immintrin.h>
+#endif
+#if defined(MT_BFLOAT16) && defined(__AVX512BF16__)
+#define MT_BFLOAT16_INSTRUCTIONS
 #endif
 
 enum { LANES = MT_VECTOR_BYTES / 4 };
@@ -87,10 +91,14 @@ typedef uint16_t half_memory __attribute__((vector_size(MT_VECTOR_BYTES / 2), al
 
 KERNEL_INLINE vec widen(half_vec x) { return (vec)(__builtin_convertvector(x, uvec) << 16); }
 
+#ifdef MT_BFLOAT16_INSTRUCTIONS
+KERNEL_INLINE half_vec narrow(vec x) { return (half_vec)_mm512_cvtneps_pbh((__m512)x); } /* denormals become 0 */
+#else
 KERNEL_INLINE half_vec narrow(vec x) {
   const uvec bits = (uvec)x, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
   return __builtin_convertvector((uvec)choose(x == x, (vec)rounded, (vec)quiet), half_vec);
 }
+#endif
 
 KERNEL_INLINE half_vec load_halves(const element *data, int64_t left) {
   if (left >= LANES) return *(const half_memory *)data;
@@ -119,6 +127,14 @@ KERNEL_INLINE vec load_elements(const element *data, int64_t left) { return load
 KERNEL_INLINE void store_elements(element *data, int64_t left, vec x) { store_some(data, left, x); }
 #endif
 
+#if MT_VECTOR_BYTES == 64
+/* As written out below: of a pair with one that is not a number, the second. */
+KERNEL_INLINE vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+KERNEL_INLINE vec smaller(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+
+KERNEL_INLINE float lane_sum(vec x) { return _mm512_reduce_add_ps((__m512)x); }
+KERNEL_INLINE float lane_maximum(vec x) { return _mm512_reduce_max_ps((__m512)x); }
+#else
 KERNEL_INLINE vec larger(vec a, vec b) { return choose(a > b, a, b); }
 KERNEL_INLINE vec smaller(vec a, vec b) { return choose(a < b, a, b); }
 
@@ -136,6 +152,7 @@ KERNEL_INLINE float lane_maximum(vec x) {
   for (int i = 1; i < LANES; i++) lanes[0] = lanes[i] > lanes[0] ? lanes[i] : lanes[0];
   return lanes[0];
 }
+#endif
 
 /*
  * exp to about one unit in the last place: x = n log 2 + r, the fifth-degree polynomial of Cephes on
@@ -143,10 +160,14 @@ KERNEL_INLINE float lane_maximum(vec x) {
  * not a number stays so, or a diverged model would look healthy.
  */
 KERNEL_INLINE vec exponential(vec x) {
+#if MT_VECTOR_BYTES == 64
+  const __mmask16 counts = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.33F), _CMP_NLE_UQ);
+#else
   const vec given = x;
   const ivec normal = x > splat(-87.33F), number = x == x;
-  x = larger(smaller(x, splat(88.0F)), splat(-87.33F));
-  const vec round = splat(12582912.0F); /* 1.5 * 2^23: adding it rounds to a whole number */
+#endif
+  x = larger(splat(-87.33F), smaller(splat(88.0F), x)); /* the given one where it is not a number */
+  const vec round = splat(12582912.0F);                 /* 1.5 * 2^23: adding it rounds to a whole number */
   vec n = (x * splat(1.44269504F) + round) - round;
   vec r = x - n * splat(0.693359375F);
   r = r - n * splat(-2.12194440e-4F);
@@ -157,8 +178,12 @@ KERNEL_INLINE vec exponential(vec x) {
   p = p * r + splat(1.6666665459e-1F);
   p = p * r + splat(5.0000001201e-1F);
   p = p * (r * r) + r + splat(1.0F);
+#if MT_VECTOR_BYTES == 64
+  return (vec)_mm512_maskz_scalef_ps(counts, (__m512)p, (__m512)n);
+#else
   ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;
   return choose(number, (vec)((ivec)(p * (vec)power) & normal), given);
+#endif
 }
 
 KERNEL_INLINE float exponential_one(float x) {
