@@ -7,6 +7,7 @@
  * that never saw it, and every set of rows with those of another.
  *
  *   bench/forecast [folder of the published rows, tests/data/facts] */
+#include "support/gpt_order.h"
 #include "support/gpt_rows.h"
 
 #include <math.h>
@@ -100,6 +101,26 @@ static void print_correlations(const gpt_rows *rows, const double *forecast) {
   printf(" all rows %.2f; to reach: 0.9\n", gpt_rank_correlation(forecast, b, rows->count));
 }
 
+/* What the measured order itself allows where the forecasts' order falls short. */
+static void print_orders(const gpt_rows *rows) {
+  static const char *const models[] = {"39.1", "18.4"};
+  printf(
+      "rank correlation of the best found model that is free to choose, for these very rows, what a sample costs "
+      "at each\ntensor degree and microbatch, as long as a larger microbatch makes no sample dearer:");
+  for (int m = 0; m < 2; m++)
+    printf("%s %sB %.2f", m > 0 ? "," : "", models[m], gpt_order_reachable(rows, models[m]));
+  printf("\n");
+  gpt_contradiction found[16];
+  for (int m = 0; m < 2; m++)
+    for (int c = 0, count = gpt_order_contradictions(rows, models[m], found, 16); c < count; c++)
+      printf("  %sB, tp %d: no cost of a sample gives both pp %d's order (%.2f s by microbatches of %d, %.2f s by "
+             "%d: more "
+             "than %.2f\n  times as dear) and pp %d's (%.2f s and %.2f s: less than %.2f times)\n",
+             models[m], found[c].slower->tensor, found[c].slower->pipeline, found[c].slower->seconds,
+             found[c].slower->microbatch, found[c].faster->seconds, found[c].faster->microbatch, found[c].least,
+             found[c].shorter->pipeline, found[c].shorter->seconds, found[c].longer->seconds, found[c].most);
+}
+
 static void print_measured(const gpt_rows *rows, const gpt_coefficients *own, const gpt_coefficients *korthikanti) {
   errors all = {0}, others = {0}, foreign = {0};
   double left[GPT_ROWS_MAX];
@@ -136,6 +157,7 @@ static void print_measured(const gpt_rows *rows, const gpt_coefficients *own, co
   print_errors("each model left out", &others, 0.10, 0);
   print_errors("coefficients of the Korthikanti rows, nothing launched", &foreign, 0.10, 0);
   print_correlations(rows, left);
+  print_orders(rows);
 }
 
 /* Microbatch and chunks were not published: the fastest of those that the forecast fits into 80 GB. */

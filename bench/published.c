@@ -1,14 +1,16 @@
-/* Plans that others published against plans that Motet finds, on forecasts:
+/* Steps and plans that others published against forecasts and plans of Motet:
+ *   - steps that no coefficient was fitted on;
  *   - InternVL2's layer lists (MindSpeed-MM) against the best contiguous partition by simulated time;
  *   - InternVL3-8B on 64 devices with flexible context parallelism against the best static degree;
  *   - Open-Sora-Plan with autoencoder and text encoder inside the pipeline, on devices of their own, or cached
  * offline.
  *
- *   bench/published [folder of models, tests/data/models] */
+ *   bench/published [folder of models, tests/data/models [published steps, bench/data/published.txt]] */
 #include "order/forecast_costs.h"
 #include "order/plan.h"
 #include "search/partition.h"
 #include "support/gpt_rows.h"
+#include "support/published_rows.h"
 #include "workload/trace.h"
 
 #include "motet/pack.h"
@@ -424,6 +426,9 @@ int main(int count, char **arguments) {
   const char *folder = count > 1 ? arguments[1] : "tests/data/models";
   mt_arena *arena = mt_arena_create();
   if (arena == NULL) gpt_stop("out of memory");
+  static published_row rows[PUBLISHED_ROWS_MAX];
+  published_rows_print(rows, published_rows_read(count > 2 ? arguments[2] : "bench/data/published.txt", rows));
+  printf("\n");
   compare_lists(arena, folder);
   compare_packs(arena, folder);
   compare_placements(arena, folder);

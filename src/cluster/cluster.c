@@ -11,13 +11,16 @@
 
 /* Fitted on measured GPT plans (docs/forecast.md); attention without fusion is made of products. */
 #define FITTED_A100                                                                                                \
-  .matmul_efficiency = 0.85, .attention_efficiency = 0.6, .memory_efficiency = 0.93, .matmul_half_width = 64,      \
-  .matmul_depth = 430, .layer_host_seconds = 0.97e-3
+  .matmul_efficiency = 0.85, .attention_efficiency = 0.55, .memory_efficiency = 0.93, .matmul_half_width = 64,     \
+  .matmul_depth = 430, .layer_host_seconds = 0.97e-3, .collective_units = 20
 
 /* Products as fitted on one run of a large model on H100 (docs/forecast.md); the rest as assumed. */
 #define FITTED_H100                                                                                                \
-  .matmul_efficiency = 0.63, .attention_efficiency = 0.6, .memory_efficiency = 0.8, .matmul_half_width = 64,       \
-  .matmul_depth = 430
+  .matmul_efficiency = 0.63, .attention_efficiency = 0.5, .memory_efficiency = 0.8, .matmul_half_width = 64,       \
+  .matmul_depth = 430, .layer_host_seconds = 0.5e-3, .collective_units = 20
+
+/* Rows exchanged between nodes over 400 Gb/s InfiniBand: 43 to 47 of 50 GB/s (DeepEP's published figures). */
+#define REACHED_NDR 0.88
 
 static const mt_cluster presets[] = {
     {.name = "a100-40gb",
@@ -30,7 +33,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 32e9,
                 .compute_units = 108,
                 FITTED_A100},
-     .levels = {{"node", 8, {3e-6, 300e9}}, {"cluster", 0, {5e-6, 25e9}}},
+     .levels = {{"node", 8, {3e-6, 300e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
      .level_count = 2},
     {.name = "a100-80gb",
      .device = {.name = "A100 SXM4 80GB",
@@ -42,7 +45,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 32e9,
                 .compute_units = 108,
                 FITTED_A100},
-     .levels = {{"node", 8, {3e-6, 300e9}}, {"cluster", 0, {5e-6, 25e9}}},
+     .levels = {{"node", 8, {3e-6, 300e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
      .level_count = 2},
     {.name = "h100",
      .device = {.name = "H100 SXM5 80GB",
@@ -54,7 +57,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 450e9}}, {"cluster", 0, {5e-6, 50e9}}},
+     .levels = {{"node", 8, {3e-6, 450e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
      .level_count = 2},
     {.name = "h800",
      .device = {.name = "H800 SXM5 80GB",
@@ -66,7 +69,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 200e9}}, {"cluster", 0, {5e-6, 50e9}}},
+     .levels = {{"node", 8, {3e-6, 200e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
      .level_count = 2},
     {.name = "h200",
      .device = {.name = "H200 SXM5 141GB",
@@ -78,7 +81,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 450e9}}, {"cluster", 0, {5e-6, 50e9}}},
+     .levels = {{"node", 8, {3e-6, 450e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
      .level_count = 2},
     {.name = "ascend-910b",
      .device = {.name = "Ascend 910B2 64GB",
@@ -88,7 +91,7 @@ static const mt_cluster presets[] = {
                 .memory_bytes_per_second = 1600e9,
                 .compute_units = 24,
                 USUAL_EFFICIENCY},
-     .levels = {{"node", 8, {3e-6, 196e9}}, {"cluster", 0, {5e-6, 25e9}}},
+     .levels = {{"node", 8, {3e-6, 196e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
      .level_count = 2},
     {.name = "ascend-910c-supernode",
      .device = {.name = "Ascend 910C die 64GB",
@@ -98,10 +101,10 @@ static const mt_cluster presets[] = {
                 .memory_bytes_per_second = 1600e9,
                 .compute_units = 24,
                 USUAL_EFFICIENCY},
-     .levels = {{"package", 2, {1e-6, 270e9}},
-                {"server", 16, {2e-6, 196e9}},
-                {"supernode", 768, {2e-6, 196e9}},
-                {"cluster", 0, {5e-6, 25e9}}},
+     .levels = {{"package", 2, {1e-6, 270e9}, 0},
+                {"server", 16, {2e-6, 196e9}, 0},
+                {"supernode", 768, {2e-6, 196e9}, 0},
+                {"cluster", 0, {5e-6, 25e9}, 0}},
      .level_count = 4,
      .fast_level = 2},
 };
@@ -111,24 +114,27 @@ const char *mt_cluster_presets(void) {
   return "a100-40gb, a100-80gb, h100, h800, h200, ascend-910b, ascend-910c-supernode";
 }
 
+motet_status mt_cluster_resize(mt_cluster *cluster, int32_t devices, motet_error *error) {
+  if (devices < 1)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a cluster has at least 1 device, not %d", devices);
+  /* Levels that one group below them covers are gone; the one that covers all is the last. */
+  while (cluster->level_count > 1 && cluster->levels[cluster->level_count - 2].devices >= devices)
+    cluster->level_count--;
+  if (cluster->fast_level >= cluster->level_count) cluster->fast_level = cluster->level_count - 1;
+  mt_level *last = &cluster->levels[cluster->level_count - 1];
+  int32_t below = cluster->level_count > 1 ? cluster->levels[cluster->level_count - 2].devices : 1;
+  if (devices > INT32_MAX - below)
+    return mt_error_set(error, MOTET_ERROR_LIMIT, "%d devices are more than a cluster may have", devices);
+  last->devices = (devices + below - 1) / below * below;
+  cluster->devices = last->devices;
+  return MOTET_OK;
+}
+
 motet_status mt_cluster_preset(const char *name, int32_t devices, motet_error *error, mt_cluster *cluster) {
   for (int p = 0; p < PRESETS; p++) {
     if (strcmp(name, presets[p].name) != 0) continue;
     *cluster = presets[p];
-    if (devices < 1)
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "a cluster has at least 1 device, not %d", devices);
-    cluster->devices = devices;
-    /* Levels that one group below them covers are gone; the one that covers all is the last. */
-    while (cluster->level_count > 1 && cluster->levels[cluster->level_count - 2].devices >= devices)
-      cluster->level_count--;
-    if (cluster->fast_level >= cluster->level_count) cluster->fast_level = cluster->level_count - 1;
-    mt_level *last = &cluster->levels[cluster->level_count - 1];
-    int32_t below = cluster->level_count > 1 ? cluster->levels[cluster->level_count - 2].devices : 1;
-    if (devices > INT32_MAX - below)
-      return mt_error_set(error, MOTET_ERROR_LIMIT, "%d devices are more than a cluster may have", devices);
-    last->devices = (devices + below - 1) / below * below;
-    cluster->devices = last->devices;
-    return MOTET_OK;
+    return mt_cluster_resize(cluster, devices, error);
   }
   return mt_error_set(error, MOTET_ERROR_ARGUMENT, "there is no cluster '%.60s'; presets are %s", name,
                       mt_cluster_presets());

@@ -29,12 +29,14 @@ typedef struct mt_device {
   double compute_units;      /* processors that compute tiles of a product side by side; 0: not known */
   double matmul_depth;       /* what starting and ending a tile costs, in elements of the summed side */
   double layer_host_seconds; /* a host takes so long to launch a pass over one layer */
+  double collective_units;   /* of compute_units, that collectives take while they run; 0: none */
 } mt_device;
 
 typedef struct mt_level {
   char name[MT_CLUSTER_NAME_SIZE];
-  int32_t devices; /* joined by this level */
-  mt_link link;    /* of one device, in each direction */
+  int32_t devices;   /* joined by this level */
+  mt_link link;      /* of one device, in each direction */
+  double efficiency; /* part of it that collectives reach; 0: as elsewhere (mt_collective_fit) */
 } mt_level;
 
 typedef struct mt_cluster {
@@ -48,6 +50,10 @@ typedef struct mt_cluster {
 
 /** Names of the presets, comma separated. */
 const char *mt_cluster_presets(void);
+
+/** As many devices at its outermost level (whole groups of the level below); levels that become needless are gone.
+ */
+motet_status mt_cluster_resize(mt_cluster *cluster, int32_t devices, motet_error *error);
 
 /** A preset by name, with as many devices as @p devices (rounded up to whole groups below the last level). */
 motet_status mt_cluster_preset(const char *name, int32_t devices, motet_error *error, mt_cluster *cluster);

@@ -40,6 +40,7 @@ static const row device_rows[] = {
     {"matmul_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, matmul_efficiency), 0.001, 1, false, false, false},
     {"matmul_half_width", MT_QUANTITY_NUMBER, AT(mt_device, matmul_half_width), 0, 4096, false, false, false},
     {"compute_units", MT_QUANTITY_NUMBER, AT(mt_device, compute_units), 0, 65536, false, false, false},
+    {"collective_units", MT_QUANTITY_NUMBER, AT(mt_device, collective_units), 0, 65536, false, false, false},
     {"matmul_depth", MT_QUANTITY_NUMBER, AT(mt_device, matmul_depth), 0, 65536, false, false, false},
     {"layer_host_time", MT_QUANTITY_SECONDS, AT(mt_device, layer_host_seconds), 0, 10, false, false, false},
     {"attention_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, attention_efficiency), 0.001, 1, false, false,
@@ -59,6 +60,7 @@ static const row level_rows[] = {
     {"bandwidth_per_direction", MT_QUANTITY_BYTES_A_SECOND, AT(level_file, level.link.bytes_per_second), 1e3, 1e14,
      true, false, false},
     {"latency", MT_QUANTITY_SECONDS, AT(level_file, level.link.latency_seconds), 0, 10, true, false, false},
+    {"efficiency", MT_QUANTITY_NUMBER, AT(level_file, level.efficiency), 0.001, 1, false, false, false},
     {.key = NULL},
 };
 
@@ -257,6 +259,12 @@ static motet_status read_root(reader *state, const yaml_node_t *root, mt_cluster
   if (name != NULL) status = read_value(state, name, &name_row, "name", cluster);
   if (status == MOTET_OK && device != NULL)
     status = read_mapping(state, device, device_rows, "device", preset, &cluster->device);
+  const mt_device *read = &cluster->device;
+  if (status == MOTET_OK && read->compute_units > 0 && read->collective_units >= read->compute_units)
+    return fail(state, device, "device.collective_units",
+                mt_error_set(state->error, MOTET_ERROR_PARSE,
+                             "collectives take %g compute units of a device that has %g; some must be left",
+                             read->collective_units, read->compute_units));
   if (status == MOTET_OK && levels != NULL) status = read_levels(state, levels, cluster);
   if (status == MOTET_OK) status = read_fast_level(state, root, cluster);
   if (status == MOTET_OK && levels != NULL && devices > 0) cluster->devices = (int32_t)devices;

@@ -14,22 +14,40 @@ static double passes(mt_collective kind, double ranks) {
   switch (kind) {
   case MT_COLLECTIVE_ALL_REDUCE: return 2 * once;
   case MT_COLLECTIVE_REDUCE_SCATTER:
-  case MT_COLLECTIVE_ALL_GATHER:
-  case MT_COLLECTIVE_ALL_TO_ALL: return once;
+  case MT_COLLECTIVE_ALL_GATHER: return once;
   }
   return 0;
+}
+
+mt_collective_links mt_collective_links_of(const mt_cluster *cluster, const mt_collective_fit *fit,
+                                           int32_t stride) {
+  const mt_level *fast = &cluster->levels[cluster->fast_level];
+  const mt_level *above = cluster->fast_level + 1 < cluster->level_count ? fast + 1 : fast;
+  int32_t inside = fast->devices / stride;
+  return (mt_collective_links){
+      .inside = fast->link.bytes_per_second * (fast->efficiency > 0 ? fast->efficiency : fit->inside),
+      .between = above->link.bytes_per_second * (above->efficiency > 0 ? above->efficiency : fit->between),
+      .ranks_inside = inside > 1 ? inside : 1};
 }
 
 double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, mt_collective kind,
                              int32_t ranks, int32_t stride, double bytes) {
   if (ranks <= 1) return 0;
-  mt_links links = mt_cluster_links(cluster);
-  int32_t inside = links.ranks_per_node / stride; /* of the group's ranks, in one fast level */
-  if (inside < 1) inside = 1;
-  double bandwidth = fit->inside * links.local.bytes_per_second;
-  if (ranks > inside) {
-    double ports = fit->between * links.remote.bytes_per_second * inside;
-    if (inside == 1 || ports < bandwidth) bandwidth = ports;
+  mt_collective_links links = mt_collective_links_of(cluster, fit, stride);
+  double bandwidth = links.inside;
+  if (ranks > links.ranks_inside) {
+    double ports = links.between * links.ranks_inside;
+    if (links.ranks_inside == 1 || ports < bandwidth) bandwidth = ports;
   }
   return fit->start_seconds + fit->doubling_seconds * log2(ranks) + passes(kind, ranks) * bytes / bandwidth;
+}
+
+double mt_collective_all_to_all_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t ranks,
+                                        int32_t stride, double bytes, double sent_once) {
+  if (ranks <= 1) return 0;
+  mt_collective_links links = mt_collective_links_of(cluster, fit, stride);
+  double inside = links.ranks_inside < ranks ? links.ranks_inside : ranks;
+  double near = (ranks > inside && sent_once < 1 ? ranks - ranks / inside : inside - 1) / ranks * bytes;
+  double far = (ranks - inside) / ranks * sent_once * bytes;
+  return fit->start_seconds + fit->doubling_seconds * log2(ranks) + fmax(near / links.inside, far / links.between);
 }

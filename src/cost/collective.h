@@ -10,8 +10,7 @@
 typedef enum mt_collective {
   MT_COLLECTIVE_ALL_REDUCE,
   MT_COLLECTIVE_REDUCE_SCATTER,
-  MT_COLLECTIVE_ALL_GATHER,
-  MT_COLLECTIVE_ALL_TO_ALL
+  MT_COLLECTIVE_ALL_GATHER
 } mt_collective;
 
 /** What measured collectives reach of the links; the standing values were fitted, see docs/clusters.md. */
@@ -24,9 +23,23 @@ typedef struct mt_collective_fit {
 
 mt_collective_fit mt_collective_fit_usual(void);
 
+/** What a device's collectives reach of its links, and how many ranks of a group are in one fast level. */
+typedef struct mt_collective_links {
+  double inside, between; /* bytes a second */
+  int32_t ranks_inside;
+} mt_collective_links;
+
+mt_collective_links mt_collective_links_of(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t stride);
+
 /** Seconds for @p bytes (of the whole vector) over @p ranks ranks, @p stride ranks apart from each other; 1:
  * neighbours. */
 double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, mt_collective kind,
                              int32_t ranks, int32_t stride, double bytes);
+
+/** An all-to-all in which each rank has @p bytes for all ranks together: inside a node over the rank's own link,
+ * between nodes through its own port. What crosses nodes is @p sent_once of it: below 1 where bytes for several
+ * ranks of a node cross once and are handed on inside. */
+double mt_collective_all_to_all_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t ranks,
+                                        int32_t stride, double bytes, double sent_once);
 
 #endif

@@ -11,7 +11,7 @@ enum { ADAM_BYTES = 38 };
  * of them is theirs. */
 enum { SCORE_BYTES = 9, SCORE_BACKWARD_BYTES = 11 };
 
-static double moved_seconds(const mt_device *device, double bytes) {
+double mt_device_moved_seconds(const mt_device *device, double bytes) {
   return bytes / (device->memory_bytes_per_second * device->memory_efficiency);
 }
 
@@ -67,8 +67,8 @@ static attention_seconds stored_attention(const mt_device *device, const mt_rate
   const mt_product_shape values = {side, width, side, heads * rows / side};
   double both = mt_product_seconds(device, &scores) + mt_product_seconds(device, &values);
   double bytes = square * heads;
-  return (attention_seconds){.forward = both + moved_seconds(device, SCORE_BYTES * bytes),
-                             .input = 2 * both + moved_seconds(device, SCORE_BACKWARD_BYTES * bytes)};
+  return (attention_seconds){.forward = both + mt_device_moved_seconds(device, SCORE_BYTES * bytes),
+                             .input = 2 * both + mt_device_moved_seconds(device, SCORE_BACKWARD_BYTES * bytes)};
 }
 
 static double attention_rows(const mt_layer_design *design, const double *extents) {
@@ -99,6 +99,9 @@ static attention_seconds attention_on_device(const mt_device *device, const mt_l
   return sum;
 }
 
+/* A router, sorting, two exchanges and experts' products: to a block's launches without experts. Not fitted. */
+static const double ROUTED_LAUNCHES = 4;
+
 static double element_wise(const mt_device *device, const mt_layer_design *design, const double *extents,
                            const mt_device_share *share) {
   double moved = 0;
@@ -108,7 +111,7 @@ static double element_wise(const mt_device *device, const mt_layer_design *desig
     moved += (extents[e] * rates->moved_bytes - row) / share->tensor_parallel +
              (share->sequence_parallel ? row / share->tensor_parallel : row);
   }
-  return moved_seconds(device, moved);
+  return mt_device_moved_seconds(device, moved);
 }
 
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
@@ -127,8 +130,10 @@ void mt_device_layer_seconds(const mt_device *device, const mt_architecture *arc
   attention_seconds attention = attention_on_device(device, design, extents, share);
   double rest = element_wise(device, design, extents, share);
   /* A device waits for what its host has not launched yet. Layers without data launch nothing. */
-  double host = maps.forward > 0 ? device->layer_host_seconds : 0;
+  double launches = design->expert_parameters > 0 ? ROUTED_LAUNCHES : 1;
+  double host = maps.forward > 0 ? launches * device->layer_host_seconds : 0;
   seconds->attention = attention.forward;
+  seconds->products = maps.forward;
   seconds->forward = fmax(maps.forward + attention.forward + rest, host);
   /* A backward of element-wise work reads what was kept and the gradient, and writes a gradient: half as much
    * again. */
@@ -137,5 +142,5 @@ void mt_device_layer_seconds(const mt_device *device, const mt_architecture *arc
 }
 
 double mt_device_optimizer_seconds(const mt_device *device, double parameters) {
-  return moved_seconds(device, ADAM_BYTES * parameters);
+  return mt_device_moved_seconds(device, ADAM_BYTES * parameters);
 }

@@ -21,12 +21,16 @@ typedef struct mt_device_share {
 typedef struct mt_device_seconds {
   double forward, input_gradient, weight_gradient;
   double attention; /* of the forward: what selective recomputation repeats */
+  double products;  /* of the forward: linear maps */
 } mt_device_seconds;
 
 /** Seconds of @p layer for a microbatch of these extents on one of the group's devices, without communication. */
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
                              const double extents[MT_EXTENTS], const mt_device_share *share,
                              mt_device_seconds *seconds);
+
+/** Seconds in which @p bytes are read or written. */
+double mt_device_moved_seconds(const mt_device *device, double bytes);
 
 /** Seconds of mixed-precision Adam on @p parameters of a device: weight, gradient, master copy and two moments are
  * read, all but the gradient written: 38 bytes a parameter. */

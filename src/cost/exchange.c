@@ -52,13 +52,13 @@ static void add_tensor(const mt_forecast *forecast, const mt_parallel *parallel,
   if (joined > 0) {
     /* Two maps a block: half of the bytes each. */
     double half = mt_collective_seconds(forecast->cluster, &forecast->fit, kind, parallel->tensor, 1, joined / 2);
-    exchange->forward += 2 * each * half;
-    exchange->input += 2 * each * half;
+    exchange->tensor += 2 * each * half;
+    exchange->tensor_input += 2 * each * half;
     if (parallel->sequence_parallel) exchange->regather += 2 * half;
   } else if (spread > 0) {
     double whole = mt_collective_seconds(forecast->cluster, &forecast->fit, kind, parallel->tensor, 1, spread);
-    if (traffic->table || parallel->sequence_parallel) exchange->forward += whole;
-    if (!traffic->table) exchange->input += whole;
+    if (traffic->table || parallel->sequence_parallel) exchange->tensor += whole;
+    if (!traffic->table) exchange->tensor_input += whole;
     if (!traffic->table && parallel->sequence_parallel) exchange->regather += whole;
   }
 }
@@ -67,9 +67,9 @@ static void add_tensor(const mt_forecast *forecast, const mt_parallel *parallel,
 static double hop_seconds(const mt_forecast *forecast, int32_t ranks, int32_t stride, double bytes) {
   mt_links links = mt_cluster_links(forecast->cluster);
   bool inside = (int64_t)ranks * stride <= links.ranks_per_node;
-  mt_link link = inside ? links.local : links.remote;
-  double part = inside ? forecast->fit.inside : forecast->fit.between;
-  return link.latency_seconds + bytes / (part * link.bytes_per_second);
+  mt_collective_links reached = mt_collective_links_of(forecast->cluster, &forecast->fit, stride);
+  return inside ? links.local.latency_seconds + bytes / reached.inside
+                : links.remote.latency_seconds + bytes / reached.between;
 }
 
 /* Elements of design 04's table: Ulysses (2 + 2g)(bsh/P)(U - 1)/U, ring 2g(bsh/P)(R - 1) and twice as many back and
@@ -84,8 +84,8 @@ static void add_context(const mt_forecast *forecast, const mt_parallel *parallel
   double bytes = VALUE_BYTES * traffic->rows * heads * (double)facts->head_width /
                  ((double)context * parallel->tensor * parallel->samples);
   if (parallel->ulysses > 1) {
-    double once = mt_collective_seconds(forecast->cluster, &forecast->fit, MT_COLLECTIVE_ALL_TO_ALL,
-                                        parallel->ulysses, parallel->tensor, (1 + g) * bytes);
+    double once = mt_collective_all_to_all_seconds(forecast->cluster, &forecast->fit, parallel->ulysses,
+                                                   parallel->tensor, (1 + g) * bytes, 1);
     exchange->forward += 2 * once;
     exchange->input += 2 * once;
   }
@@ -98,13 +98,23 @@ static void add_context(const mt_forecast *forecast, const mt_parallel *parallel
   }
 }
 
+/* A token with k experts, spread evenly over n nodes, has experts on n(1 - (1 - 1/n)^k) of them, and crosses to
+ * each once (as DeepSeek-V3's and DeepEP's dispatch, arXiv 2412.19437, section 3.2.2): part of its k copies. */
+static double crossing_part(const mt_forecast *forecast, int32_t ranks, int64_t experts_per_token) {
+  double nodes = ceil((double)ranks / mt_cluster_links(forecast->cluster).ranks_per_node);
+  double k = experts_per_token > 0 ? (double)experts_per_token : 1;
+  return nodes > 1 ? nodes * (1 - pow(1 - 1 / nodes, k)) / k : 1;
+}
+
 /* Tokens go to their experts and back. Every tensor rank brings its own part of the tokens. */
-static void add_routing(const mt_forecast *forecast, const mt_parallel *parallel, const layer_traffic *traffic,
-                        double worst, mt_exchange *exchange) {
+static void add_routing(const mt_forecast *forecast, const mt_parallel *parallel, const mt_module_facts *facts,
+                        const layer_traffic *traffic, mt_exchange *exchange) {
   if (parallel->expert == 1 || traffic->routed_rows == 0) return;
+  double worst = parallel->worst_routing ? mt_architecture_worst_routing(facts, parallel->expert) : 1.0;
   double rows = worst * traffic->routed_rows / mt_parallel_cell(parallel);
-  double once = mt_collective_seconds(forecast->cluster, &forecast->fit, MT_COLLECTIVE_ALL_TO_ALL, parallel->expert,
-                                      1, VALUE_BYTES * rows * (double)traffic->routed_width);
+  double once = mt_collective_all_to_all_seconds(
+      forecast->cluster, &forecast->fit, parallel->expert, 1, VALUE_BYTES * rows * (double)traffic->routed_width,
+      crossing_part(forecast, parallel->expert, facts->experts_per_token));
   exchange->forward += 2 * once;
   exchange->input += 2 * once;
 }
@@ -115,10 +125,12 @@ mt_layer_parameters mt_exchange_parameters(const mt_forecast *forecast, int32_t 
   const mt_parallel *parallel = &forecast->parallel[described->module];
   int32_t copies = mt_parallel_copies(parallel);
   double expert = (double)design->expert_parameters, dense = (double)described->parameters - expert;
-  mt_layer_parameters result = {.dense = dense / parallel->tensor, .dense_copies = copies};
+  mt_layer_parameters result = {
+      .dense = dense / parallel->tensor, .dense_copies = copies, .dense_stride = parallel->tensor};
   bool routed = parallel->expert > 1;
   result.expert = expert / (routed ? parallel->expert : parallel->tensor);
   result.expert_copies = routed ? copies * parallel->tensor / parallel->expert : copies;
+  result.expert_stride = routed ? parallel->expert : parallel->tensor;
   return result;
 }
 
@@ -126,11 +138,19 @@ int32_t mt_exchange_shards(const mt_parallel *parallel, int32_t copies) {
   return parallel->shard_group > 0 && parallel->shard_group < copies ? parallel->shard_group : copies;
 }
 
+/* Dense and routed parameters over their shards. */
 static double over_shards(const mt_forecast *forecast, const mt_parallel *parallel, mt_collective kind,
-                          double parameters, int32_t copies, double bytes) {
-  if (parameters == 0) return 0;
-  return mt_collective_seconds(forecast->cluster, &forecast->fit, kind, mt_exchange_shards(parallel, copies),
-                               parallel->tensor, bytes * parameters);
+                          const mt_layer_parameters *held, double bytes) {
+  double seconds = 0;
+  if (held->dense > 0)
+    seconds += mt_collective_seconds(forecast->cluster, &forecast->fit, kind,
+                                     mt_exchange_shards(parallel, held->dense_copies), held->dense_stride,
+                                     bytes * held->dense);
+  if (held->expert > 0)
+    seconds += mt_collective_seconds(forecast->cluster, &forecast->fit, kind,
+                                     mt_exchange_shards(parallel, held->expert_copies), held->expert_stride,
+                                     bytes * held->expert);
+  return seconds;
 }
 
 /* In every microbatch: with weights divided they are gathered for the forward and for the backward, with gradients
@@ -141,16 +161,10 @@ static void add_shards(const mt_forecast *forecast, int32_t layer, mt_exchange *
   bool weights = parallel->zero_level == 3 || parallel->layered;
   if (!weights && parallel->zero_level < 2) return;
   mt_layer_parameters held = mt_exchange_parameters(forecast, layer);
-  double gradient_bytes = parallel->float32_gradients ? 4 : 2;
-  if (weights)
-    exchange->gather =
-        over_shards(forecast, parallel, MT_COLLECTIVE_ALL_GATHER, held.dense, held.dense_copies, VALUE_BYTES) +
-        over_shards(forecast, parallel, MT_COLLECTIVE_ALL_GATHER, held.expert, held.expert_copies, VALUE_BYTES);
+  if (weights) exchange->gather = over_shards(forecast, parallel, MT_COLLECTIVE_ALL_GATHER, &held, VALUE_BYTES);
   if (described->trainable)
-    exchange->reduce = over_shards(forecast, parallel, MT_COLLECTIVE_REDUCE_SCATTER, held.dense, held.dense_copies,
-                                   gradient_bytes) +
-                       over_shards(forecast, parallel, MT_COLLECTIVE_REDUCE_SCATTER, held.expert,
-                                   held.expert_copies, gradient_bytes);
+    exchange->reduce =
+        over_shards(forecast, parallel, MT_COLLECTIVE_REDUCE_SCATTER, &held, parallel->float32_gradients ? 4 : 2);
 }
 
 void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double extents[MT_EXTENTS],
@@ -163,7 +177,6 @@ void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double 
   *exchange = (mt_exchange){0};
   add_tensor(forecast, parallel, &traffic, exchange);
   add_context(forecast, parallel, facts, &traffic, exchange);
-  double worst = parallel->worst_routing ? mt_architecture_worst_routing(facts, parallel->expert) : 1.0;
-  add_routing(forecast, parallel, &traffic, worst, exchange);
+  add_routing(forecast, parallel, facts, &traffic, exchange);
   add_shards(forecast, layer, exchange);
 }

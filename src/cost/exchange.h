@@ -7,10 +7,13 @@
 
 #include "cost/forecast.h"
 
-/** Seconds of one direction. Ring and weights may hide behind compute; the caller knows what there is. */
+/** Seconds of one direction. Tensor ranks', ring and weights may hide behind compute; the caller knows what there
+ * is. */
 typedef struct mt_exchange {
-  double forward;             /* tensor parallel, Ulysses, routing: in the open */
+  double forward;             /* Ulysses, routing: in the open */
   double input;               /* the same in a backward */
+  double tensor;              /* tensor parallel, forward: in the open or, in chunks, behind its own products */
+  double tensor_input;        /* the same in a backward */
   double regather;            /* sequence parallelism: the inputs of column-parallel maps, for weight gradients */
   double ring, ring_backward; /* behind attention */
   double gather, reduce;      /* ZeRO: weights of a layer before its use, its gradients after */
@@ -23,6 +26,7 @@ void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double 
 typedef struct mt_layer_parameters {
   double dense, expert;
   int32_t dense_copies, expert_copies; /* devices with the same ones */
+  int32_t dense_stride, expert_stride; /* and how far apart they are */
 } mt_layer_parameters;
 
 mt_layer_parameters mt_exchange_parameters(const mt_forecast *forecast, int32_t layer);

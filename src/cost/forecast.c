@@ -17,10 +17,43 @@ static void device_extents(const mt_parallel *parallel, const double *extents, d
   for (int e = 0; e < MT_EXTENTS; e++) own[e] = extents[e] / parts;
 }
 
-static double not_hidden(double exchange, double compute, double *hidden) {
-  double exposed = fmax(0, exchange - compute);
+/* Of two that run side by side what the exchange adds to the compute. The exchange takes a share of the compute
+ * units for as long as it lasts: e of exchange hide behind c of compute at a cost of share * e, as long as e does
+ * not outlast c / (1 - share), then at e - c. */
+static double not_hidden(double exchange, double compute, double share, double *hidden) {
+  double exposed = fmax(share * exchange, exchange - compute);
   *hidden += exchange - exposed;
   return exposed;
+}
+
+/* What tensor ranks exchange, cut into a chunk a rank: each but the first (or the last) goes while the product that
+ * takes (or gives) another chunk is computed. */
+static double tensor_exchange(const mt_parallel *parallel, double exchange, double products, double *hidden) {
+  if (!parallel->tensor_overlap) return exchange;
+  double first = exchange / parallel->tensor;
+  return first + not_hidden(exchange - first, products, 0, hidden);
+}
+
+/* Where gradients are reduced in every microbatch they are copied into what is sent, in its precision. */
+static double copied_gradients(const mt_forecast *forecast, int32_t layer) {
+  const mt_parallel *parallel = &forecast->parallel[forecast->architecture->model->layers[layer].module];
+  if (parallel->zero_level < 2 && !parallel->layered) return 0;
+  mt_layer_parameters held = mt_exchange_parameters(forecast, layer);
+  double bytes = WEIGHT_BYTES + (parallel->float32_gradients ? 4 : 2);
+  return mt_device_moved_seconds(&forecast->cluster->device, bytes * (held.dense + held.expert));
+}
+
+/* Weights that are gathered ahead of a pass and gradients that are reduced behind it: in the forward behind the
+ * forward, in the backward together behind all that a backward computes. */
+static void add_shards(bool trains, const mt_parallel *parallel, const mt_exchange *exchange, double share,
+                       mt_layer_forecast *result) {
+  double *hidden = &result->hidden_exchange, counted = 0;
+  double backward = result->input_gradient + result->recompute + (trains ? result->weight_gradient : 0);
+  double ahead = parallel->overlap ? result->forward : 0, behind = parallel->overlap ? backward : 0;
+  result->forward_exchange += not_hidden(exchange->gather, ahead, share, hidden);
+  double gather = not_hidden(exchange->gather, behind, share, &counted);
+  result->input_exchange += gather;
+  result->weight_exchange += not_hidden(exchange->gather + exchange->reduce, behind, share, hidden) - gather;
 }
 
 static void forecast_seconds(const mt_forecast *forecast, int32_t layer, const double *extents,
@@ -31,24 +64,28 @@ static void forecast_seconds(const mt_forecast *forecast, int32_t layer, const d
   mt_exchange_layer(forecast, layer, extents, &exchange);
   double *hidden = &result->hidden_exchange;
   double rings = (double)(parallel->ring - 1) / parallel->ring;
-  double ahead = parallel->overlap ? compute->forward : 0;
+  const mt_device *device = &forecast->cluster->device;
+  double share = device->compute_units > 0 ? device->collective_units / device->compute_units : 0;
   result->forward = compute->forward;
   result->input_gradient = compute->input_gradient;
-  result->weight_gradient = compute->weight_gradient;
-  result->forward_exchange = exchange.forward + not_hidden(exchange.ring, compute->attention * rings, hidden) +
-                             not_hidden(exchange.gather, ahead, hidden);
+  result->weight_gradient = compute->weight_gradient + copied_gradients(forecast, layer);
+  result->forward_exchange = exchange.forward +
+                             tensor_exchange(parallel, exchange.tensor, compute->products, hidden) +
+                             not_hidden(exchange.ring, compute->attention * rings, 0, hidden);
   /* The gradient of the attention takes two and a half times its forward. */
   result->input_exchange = exchange.input +
-                           not_hidden(exchange.ring_backward, 2.5 * compute->attention * rings, hidden) +
-                           not_hidden(exchange.gather, parallel->overlap ? compute->input_gradient : 0, hidden);
-  result->weight_exchange = not_hidden(exchange.regather, compute->input_gradient, hidden) +
-                            not_hidden(exchange.reduce, parallel->overlap ? compute->weight_gradient : 0, hidden);
+                           tensor_exchange(parallel, exchange.tensor_input, compute->products, hidden) +
+                           not_hidden(exchange.ring_backward, 2.5 * compute->attention * rings, 0, hidden);
+  result->weight_exchange = not_hidden(exchange.regather, compute->input_gradient, share, hidden);
   if (saving == MT_SAVING_SELECTIVE) {
     result->recompute = compute->attention;
   } else if (saving == MT_SAVING_INPUT) {
     result->recompute = compute->forward;
-    result->recompute_exchange = exchange.forward + fmax(0, exchange.ring - compute->attention * rings);
+    result->recompute_exchange = exchange.forward +
+                                 tensor_exchange(parallel, exchange.tensor, compute->products, hidden) +
+                                 fmax(0, exchange.ring - compute->attention * rings);
   }
+  add_shards(described->trainable, parallel, &exchange, share, result);
 }
 
 static int64_t ceil_bytes(double bytes) { return bytes < 9.2e18 ? (int64_t)ceil(bytes) : INT64_MAX; }
@@ -123,8 +160,8 @@ void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double 
     double link = forecast->cluster->device.host_bytes_per_second;
     double moved = link > 0 ? (double)result->working_bytes / link : 0;
     double backward = result->input_gradient + result->weight_gradient;
-    result->forward_exchange += not_hidden(moved, result->forward, &result->hidden_exchange);
-    result->recompute_exchange += not_hidden(moved, backward, &result->hidden_exchange);
+    result->forward_exchange += not_hidden(moved, result->forward, 0, &result->hidden_exchange);
+    result->recompute_exchange += not_hidden(moved, backward, 0, &result->hidden_exchange);
   }
 }
 
@@ -183,7 +220,7 @@ static void add_state(const mt_parallel *parallel, double parameters, int32_t co
 /* Once a step. Below level 2 gradients are reduced and, with divided states, weights gathered: together an
  * all-reduce. Above, shards are reduced between shard groups alone; what they exchange inside is each layer's. */
 static double reduce_seconds(const mt_forecast *forecast, const mt_parallel *parallel, double parameters,
-                             int32_t copies) {
+                             int32_t copies, int32_t stride) {
   if (copies <= 1 || parameters == 0) return 0;
   double gradient_bytes = parallel->float32_gradients ? 4 : 2;
   int32_t shards = mt_exchange_shards(parallel, copies), groups = copies / shards;
@@ -192,19 +229,18 @@ static double reduce_seconds(const mt_forecast *forecast, const mt_parallel *par
   bool divided = parallel->zero_level >= 2 || parallel->layered;
   double seconds = 0;
   if (!divided && parallel->zero_level == 1 && groups == 1)
-    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_REDUCE_SCATTER, copies, parallel->tensor,
+    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_REDUCE_SCATTER, copies, stride,
                                  gradient_bytes * parameters) +
-           mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, copies, parallel->tensor,
-                                 WEIGHT_BYTES * parameters);
+           mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, copies, stride, WEIGHT_BYTES * parameters);
   if (!divided)
-    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, copies, parallel->tensor,
+    return mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, copies, stride,
                                  gradient_bytes * parameters);
   if (groups > 1)
-    seconds += mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, groups, parallel->tensor * shards,
+    seconds += mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_REDUCE, groups, stride * shards,
                                      gradient_bytes * parameters / shards);
   if (parallel->zero_level == 2 && !parallel->layered)
-    seconds += mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, shards, parallel->tensor,
-                                     WEIGHT_BYTES * parameters);
+    seconds +=
+        mt_collective_seconds(cluster, fit, MT_COLLECTIVE_ALL_GATHER, shards, stride, WEIGHT_BYTES * parameters);
   return seconds;
 }
 
@@ -222,7 +258,7 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
     if (span->absent >> j & 1) continue;
     const mt_parallel *parallel = &forecast->parallel[j];
     double dense = 0, expert = 0;
-    mt_layer_parameters held = {.dense_copies = 1, .expert_copies = 1};
+    mt_layer_parameters held = {.dense_copies = 1, .expert_copies = 1, .dense_stride = 1, .expert_stride = 1};
     for (int32_t l = begin; l < end; l++) {
       held = mt_exchange_parameters(forecast, l);
       bool trains = model->layers[l].trainable;
@@ -232,8 +268,8 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
       expert += trains ? held.expert : 0;
       overlap |= parallel->overlap;
     }
-    result->reduce_seconds += reduce_seconds(forecast, parallel, dense, held.dense_copies) +
-                              reduce_seconds(forecast, parallel, expert, held.expert_copies);
+    result->reduce_seconds += reduce_seconds(forecast, parallel, dense, held.dense_copies, held.dense_stride) +
+                              reduce_seconds(forecast, parallel, expert, held.expert_copies, held.expert_stride);
     result->gradient_bytes += ceil_bytes((parallel->float32_gradients ? 4 : 2) * (dense + expert));
   }
   result->static_bytes = ceil_bytes(bytes);

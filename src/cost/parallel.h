@@ -19,6 +19,7 @@ typedef struct mt_parallel {
   bool sequence_parallel; /* tensor ranks divide whole rows, too */
   bool stored_scores;     /* attention without fusion: scores of the full square are written, masked and read */
   bool worst_routing;     /* time by what the unluckiest device computes, not by what is expected */
+  bool tensor_overlap;    /* tensor ranks exchange rows in chunks behind the products that take or give them */
   bool overlap;           /* gradients are reduced, weights gathered behind compute */
   bool float32_gradients; /* accumulated and reduced in 4 bytes, not 2 */
   int32_t zero_level;     /* 0 to 3 (arXiv 1910.02054): divided are 1: states, 2: gradients too, 3: weights too */

@@ -1,4 +1,4 @@
-/* Causal decoders of text: Llama, Qwen2, Qwen3, InternLM2, dense or with routed experts. */
+/* Causal decoders of text: Llama, Mistral, Qwen2, Qwen3, InternLM2, Nemotron, dense or with routed experts. */
 #include "model/draft.h"
 
 #include <motet/program.h>
@@ -13,19 +13,23 @@ typedef struct decoder_kind {
   bool mlp_switch;      /* mlp_bias may switch biases of the feed-forward on */
   bool qk_norm;
   bool head_width_apart; /* head_dim has a default of its own */
-  bool routed;
+  const char *experts;   /* key of the number of routed experts, or NULL */
+  bool plain;            /* LayerNorms, and no gate in the feed-forward */
 } decoder_kind;
 
 static const decoder_kind kinds[] = {
-    {"llama", false, "attention_bias", true, false, false, false},
-    {"qwen2", true, NULL, false, false, false, false},
-    {"qwen2_vl_text", true, NULL, false, false, false, false},
-    {"qwen2_5_vl_text", true, NULL, false, false, false, false},
-    {"internlm2", false, "bias", false, false, false, false},
-    {"qwen3", false, "attention_bias", false, true, true, false},
-    {"qwen3_vl_text", false, "attention_bias", false, true, true, false},
-    {"qwen3_moe", false, "attention_bias", false, true, false, true},
-    {"qwen3_vl_moe_text", false, "attention_bias", false, true, false, true},
+    {"llama", false, "attention_bias", true, false, false, NULL, false},
+    {"mistral", false, NULL, false, false, false, NULL, false},
+    {"mixtral", false, NULL, false, false, false, "num_local_experts", false},
+    {"nemotron", false, "attention_bias", true, false, false, NULL, true},
+    {"qwen2", true, NULL, false, false, false, NULL, false},
+    {"qwen2_vl_text", true, NULL, false, false, false, NULL, false},
+    {"qwen2_5_vl_text", true, NULL, false, false, false, NULL, false},
+    {"internlm2", false, "bias", false, false, false, NULL, false},
+    {"qwen3", false, "attention_bias", false, true, true, NULL, false},
+    {"qwen3_vl_text", false, "attention_bias", false, true, true, NULL, false},
+    {"qwen3_moe", false, "attention_bias", false, true, false, "num_experts", false},
+    {"qwen3_vl_moe_text", false, "attention_bias", false, true, false, "num_experts", false},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -33,14 +37,17 @@ static const decoder_kind *find_kind(mt_draft *draft, const char *prefix, const 
   for (int k = 0; k < KINDS; k++)
     if (strcmp(type, kinds[k].name) == 0) return &kinds[k];
   mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, prefix, "model_type",
-                "no decoder of this kind is known; llama, qwen2, qwen3, qwen3_moe and internlm2 are");
+                "no decoder of this kind is known; llama, mistral, mixtral, nemotron, qwen2, qwen3, qwen3_moe and "
+                "internlm2 are");
   return NULL;
 }
 
-static void read_experts(mt_draft *draft, const char *prefix, mt_decoder *decoder) {
-  decoder->experts = mt_draft_integer(draft, prefix, "num_experts", MT_EXPERTS_MAX);
+/* Mixtral's experts have the width that a dense layer would have. */
+static void read_experts(mt_draft *draft, const char *prefix, const char *key, mt_decoder *decoder) {
+  decoder->experts = mt_draft_integer(draft, prefix, key, MT_EXPERTS_MAX);
   decoder->experts_per_token = mt_draft_integer(draft, prefix, "num_experts_per_tok", decoder->experts);
-  decoder->expert_width = mt_draft_integer(draft, prefix, "moe_intermediate_size", MT_WIDTH_MAX);
+  const char *width = strcmp(key, "num_local_experts") == 0 ? "intermediate_size" : "moe_intermediate_size";
+  decoder->expert_width = mt_draft_integer(draft, prefix, width, MT_WIDTH_MAX);
   decoder->sparse_step = mt_draft_integer_or(draft, prefix, "decoder_sparse_step", MT_LAYERS_MAX, 1);
 }
 
@@ -49,13 +56,15 @@ void mt_decoder_read(mt_draft *draft, const char *prefix, const char *type, mt_d
   const decoder_kind *kind = find_kind(draft, prefix, type);
   if (kind == NULL) return;
   mt_block *block = &decoder->block;
-  *block = (mt_block){.rows = MT_ROWS_TEXT, .area = MT_AREA_TEXT, .norm_tensors = 1, .gated = true};
+  *block = (mt_block){
+      .rows = MT_ROWS_TEXT, .area = MT_AREA_TEXT, .norm_tensors = kind->plain ? 2 : 1, .gated = !kind->plain};
   decoder->layers = mt_draft_integer(draft, prefix, "num_hidden_layers", MT_LAYERS_MAX);
   block->hidden = mt_draft_integer(draft, prefix, "hidden_size", MT_WIDTH_MAX);
   block->heads = mt_draft_integer(draft, prefix, "num_attention_heads", MT_HEADS_MAX);
   block->kv_heads = mt_draft_integer_or(draft, prefix, "num_key_value_heads", MT_HEADS_MAX, block->heads);
-  block->intermediate = kind->routed ? mt_draft_integer_or(draft, prefix, "intermediate_size", MT_WIDTH_MAX, 1)
-                                     : mt_draft_integer(draft, prefix, "intermediate_size", MT_WIDTH_MAX);
+  block->intermediate = kind->experts != NULL
+                            ? mt_draft_integer_or(draft, prefix, "intermediate_size", MT_WIDTH_MAX, 1)
+                            : mt_draft_integer(draft, prefix, "intermediate_size", MT_WIDTH_MAX);
   decoder->vocabulary = mt_draft_integer(draft, prefix, "vocab_size", MT_VOCABULARY_MAX);
   decoder->tied =
       mt_draft_flag(draft, "", "tie_word_embeddings", mt_draft_flag(draft, prefix, "tie_word_embeddings", false));
@@ -64,7 +73,7 @@ void mt_decoder_read(mt_draft *draft, const char *prefix, const char *type, mt_d
   block->out_bias = all_bias;
   block->mlp_bias = kind->mlp_switch && mt_draft_flag(draft, prefix, "mlp_bias", false);
   block->qk_norm_tensors = kind->qk_norm ? 1 : 0;
-  if (kind->routed) read_experts(draft, prefix, decoder);
+  if (kind->experts != NULL) read_experts(draft, prefix, kind->experts, decoder);
   if (!mt_draft_has(draft, prefix, "head_dim") && !kind->head_width_apart)
     mt_draft_divides(draft, prefix, "num_attention_heads", block->heads, block->hidden, "hidden_size");
   int64_t usual = kind->head_width_apart ? 128 : block->hidden / block->heads;
@@ -85,6 +94,7 @@ static void design_routed(mt_layer_design *design, const mt_decoder *decoder) {
   mt_design_experts(design, MT_ROWS_ROUTED, decoder->experts, decoder->expert_width, block->hidden,
                     MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
   /* The router's weights multiply what experts give: their gradient needs it. */
+  mt_design_reorder(design, MT_ROWS_ROUTED, block->hidden); /* by expert */
   mt_design_factor(design, MT_ROWS_ROUTED, block->hidden, 2);
   mt_design_residual(design, block->rows, block->hidden);
 }
@@ -92,7 +102,7 @@ static void design_routed(mt_layer_design *design, const mt_decoder *decoder) {
 void mt_decoder_head(mt_draft *draft, const mt_decoder *decoder, const char *suffix) {
   const mt_block *block = &decoder->block;
   mt_layer_design *head = mt_draft_design(draft, "head");
-  mt_design_norm(head, block->rows, block->hidden, 1, 1);
+  mt_design_norm(head, block->rows, block->hidden, 1, block->norm_tensors);
   mt_design_linear(head, block->rows, block->hidden, decoder->vocabulary, MT_LINEAR_SAVES);
   if (decoder->tied) head->parameters -= block->hidden * decoder->vocabulary;
   mt_design_loss(head, block->rows, decoder->vocabulary);

@@ -96,6 +96,10 @@ void mt_design_residual(mt_layer_design *design, mt_extent rows, int64_t width) 
   move(&design->rates[rows], 3 * VALUE_BYTES * (double)width, true);
 }
 
+void mt_design_reorder(mt_layer_design *design, mt_extent rows, int64_t width) {
+  move(&design->rates[rows], 4 * VALUE_BYTES * (double)width, false);
+}
+
 void mt_design_keep(mt_layer_design *design, mt_extent rows, int64_t width) {
   keep_input(&design->rates[rows], VALUE_BYTES * (double)width, true);
 }

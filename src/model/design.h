@@ -120,6 +120,9 @@ void mt_design_keep(mt_layer_design *design, mt_extent rows, int64_t width);
 /** A sum with the residual row: nothing is kept, three rows are moved. */
 void mt_design_residual(mt_layer_design *design, mt_extent rows, int64_t width);
 
+/** Rows copied into another order and back: nothing is kept. */
+void mt_design_reorder(mt_layer_design *design, mt_extent rows, int64_t width);
+
 /** Trained values outside matrices: embeddings, tables, class tokens. */
 void mt_design_values(mt_layer_design *design, int64_t count, int64_t width);
 

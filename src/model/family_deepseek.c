@@ -88,6 +88,7 @@ static void design_routed(mt_layer_design *design, const deepseek_sizes *model) 
   mt_design_experts(design, MT_ROWS_ROUTED, count, hidden, width, 0);
   mt_design_activation(design, MT_ROWS_ROUTED, width, 2);
   mt_design_experts(design, MT_ROWS_ROUTED, count, width, hidden, MT_LINEAR_SAVES | MT_LINEAR_SPLIT);
+  mt_design_reorder(design, MT_ROWS_ROUTED, hidden);   /* by expert */
   mt_design_factor(design, MT_ROWS_ROUTED, hidden, 2); /* what the router's weights multiply */
   mt_design_residual(design, MT_ROWS_TEXT, hidden);
 }

@@ -46,6 +46,7 @@ static const key_row keys[] = {
     DEGREE("parallel.shard_group", shard_group),
     {"parallel.layered", KEY_CHOICE, AT(layered), 0, 0, "false|true"},
     {"parallel.sequence", KEY_CHOICE, AT(sequence), 0, 0, "false|true"},
+    {"parallel.tensor_overlap", KEY_CHOICE, AT(tensor_overlap), 0, 0, "false|true"},
     {"parallel.overlap", KEY_CHOICE, AT(overlap), 0, 0, "false|true"},
     {"parallel.recompute", KEY_CHOICE, AT(recompute), 0, 0, "none|selective|full|offload"},
     {"parallel.attention", KEY_CHOICE, AT(attention), 0, 0, "fused|stored"},
@@ -271,7 +272,6 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
                                   mt_cluster_job *job) {
   reader state = {.arena = arena, .name = name, .error = error, .job = job};
   *job = (mt_cluster_job){.path = name,
-                          .schedule = "<vision+projector: transpose, llm: 1f1b>",
                           .trainable = {.count = -1},
                           .tensor = 1,
                           .context = 1,

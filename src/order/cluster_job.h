@@ -21,12 +21,12 @@ typedef struct mt_cluster_job {
   const char *cluster, *cluster_file; /* a preset's name, or a cluster file */
   double devices;                     /* of a preset; 0: as many as the degrees ask for */
   double memory;                      /* bytes of a device; 0: the cluster's */
-  const char *schedule;
+  const char *schedule;          /* NULL: what suits the model's modules */
   mt_cluster_job_list trainable; /* modules; count -1: as the architecture has it */
   mt_cluster_job_list split;     /* whole numbers */
   double tensor, context, ulysses, ring, data, pipeline, expert;
   double zero, shard_group;
-  const char *sequence, *overlap, *layered, *recompute, *attention, *gradients;
+  const char *sequence, *tensor_overlap, *overlap, *layered, *recompute, *attention, *gradients;
   double tokens, samples;
   double microbatches, global_batch; /* of a replica in a step, or samples of all; 0: not given */
   const char *images, *video;
@@ -48,6 +48,7 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
 /** A job whose model, cluster and degrees were read and fit together. */
 typedef struct mt_cluster_setup {
   const mt_cluster_job *job;
+  const char *schedule;
   mt_architecture *architecture;
   mt_cluster cluster;
   mt_parallel *parallel; /* [modules] */

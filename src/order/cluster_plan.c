@@ -22,7 +22,7 @@ motet_status mt_cluster_plan_make(mt_arena *arena, const mt_cluster_setup *setup
                                   mt_cluster_plan *result) {
   *result = (mt_cluster_plan){0};
   mt_schedule *schedule;
-  motet_status status = mt_schedule_parse(arena, setup->job->schedule, error, &schedule);
+  motet_status status = mt_schedule_parse(arena, setup->schedule, error, &schedule);
   if (status != MOTET_OK) {
     mt_error_key(error, "schedule");
     return status;

@@ -37,6 +37,26 @@ static motet_status read_model(mt_arena *arena, const mt_cluster_job *job, motet
   return MOTET_OK;
 }
 
+/* Encoders, where a model has them, go over all ranks; everything else is cut into stages. */
+static motet_status choose_schedule(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                                    mt_cluster_setup *setup) {
+  const mt_model *model = setup->architecture->model;
+  bool encoders = false;
+  const char *trunk = "";
+  setup->schedule = job->schedule;
+  if (job->schedule != NULL) return MOTET_OK;
+  for (int32_t j = 0; j < model->module_count && trunk != NULL; j++) {
+    const char *name = model->modules[j].name;
+    bool encoder = strcmp(name, "vision") == 0 || strcmp(name, "projector") == 0;
+    encoders |= encoder;
+    if (!encoder) trunk = mt_arena_format(arena, "%s%s%s", trunk, *trunk != '\0' ? "+" : "", name);
+  }
+  if (trunk != NULL)
+    setup->schedule =
+        mt_arena_format(arena, encoders ? "<vision+projector: transpose, %s: 1f1b>" : "<%s: 1f1b>", trunk);
+  return setup->schedule != NULL ? MOTET_OK : mt_error_memory(error, 64, "a schedule");
+}
+
 static bool is_file(const char *name) {
   size_t length = strlen(name);
   return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".yaml") == 0);
@@ -48,15 +68,17 @@ static motet_status read_cluster(const mt_cluster_job *job, motet_error *error, 
   if (job->ulysses > 0 || job->ring > 0)
     wanted = job->tensor * (job->ulysses > 0 ? job->ulysses : 1) * (job->ring > 0 ? job->ring : 1) * job->data *
              job->pipeline;
-  if (job->cluster == job->cluster_file || is_file(job->cluster)) {
+  bool file = job->cluster == job->cluster_file || is_file(job->cluster);
+  double devices = job->devices > 0 ? job->devices : wanted;
+  if (devices > 1e7)
+    return refuse(job, "parallel", error,
+                  mt_error_set(error, MOTET_ERROR_LIMIT, "%.0f devices are more than a cluster may have", devices));
+  if (file) {
     status = mt_cluster_read(job->cluster, error, cluster);
     if (status != MOTET_OK) return status;
+    if (job->devices > 0) status = mt_cluster_resize(cluster, (int32_t)devices, error);
+    if (status != MOTET_OK) return refuse(job, "cluster.devices", error, status);
   } else {
-    double devices = job->devices > 0 ? job->devices : wanted;
-    if (devices > 1e7)
-      return refuse(
-          job, "parallel", error,
-          mt_error_set(error, MOTET_ERROR_LIMIT, "%.0f devices are more than a cluster may have", devices));
     status = mt_cluster_preset(job->cluster, (int32_t)devices, error, cluster);
     if (status != MOTET_OK) return refuse(job, "cluster", error, status);
   }
@@ -92,9 +114,15 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
   all.shard_group = (int32_t)job->shard_group;
   all.layered = is(job->layered, "true");
   all.sequence_parallel = job->sequence != NULL ? is(job->sequence, "true") : all.tensor > 1;
+  all.tensor_overlap = is(job->tensor_overlap, "true");
   all.overlap = !is(job->overlap, "false");
   all.stored_scores = is(job->attention, "stored");
   all.float32_gradients = is(job->gradients, "float32");
+  if (all.tensor_overlap && !all.sequence_parallel)
+    return refuse(job, "parallel.tensor_overlap", error,
+                  mt_error_set(error, MOTET_ERROR_PARSE,
+                               "an all-reduce does not go in chunks behind products: parallel.tensor_overlap needs "
+                               "parallel.tensor above 1 and parallel.sequence"));
   if (job->ulysses > 0 || job->ring > 0) {
     all.ulysses = job->ulysses > 0 ? (int32_t)job->ulysses : 1;
     all.ring = job->ring > 0 ? (int32_t)job->ring : 1;
@@ -219,6 +247,7 @@ motet_status mt_cluster_job_open(mt_arena *arena, const mt_cluster_job *job, mot
   *setup = (mt_cluster_setup){.job = job};
   motet_status status = count_microbatches(job, error, setup);
   if (status == MOTET_OK) status = read_model(arena, job, error, setup);
+  if (status == MOTET_OK) status = choose_schedule(arena, job, error, setup);
   if (status == MOTET_OK) status = read_cluster(job, error, &setup->cluster);
   if (status == MOTET_OK) status = choose_degrees(arena, job, error, setup);
   if (status == MOTET_OK) status = measure(arena, job, error, setup);

@@ -60,6 +60,7 @@ static void test_collectives_follow_their_groups(void **state) {
   (void)state;
   mt_cluster cluster = preset("h100", 64);
   const mt_collective_fit ideal = {.inside = 1, .between = 1};
+  cluster.levels[1].efficiency = 0; /* as the fit says */
   double bytes = 1e9, node = 450e9, port = 50e9;
   assert_true(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_REDUCE, 1, 1, bytes) == 0);
   assert_true(
@@ -76,6 +77,17 @@ static void test_collectives_follow_their_groups(void **state) {
   assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_REDUCE_SCATTER, 8, 2, bytes) /
                        (bytes * 7 / 8 / (4 * port)) -
                    1) < 1e-12);
+  /* All-to-all over two nodes: half of the rows crosses, by the rank's own port. */
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 1) / (bytes / 2 / port) - 1) <
+              1e-12);
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 8, 1, bytes, 1) / (bytes * 7 / 8 / node) -
+                   1) < 1e-12);
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 0.5) / (bytes / 4 / port) - 1) <
+              1e-12);
+  /* A level that says what it reaches. */
+  cluster.levels[1].efficiency = 0.5;
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 1) / (bytes / port) - 1) <
+              1e-12);
 }
 
 /* An ideal device: the operations alone, divided by the group; a narrow product at half of its efficiency. */

@@ -35,6 +35,9 @@ static int set_up(void **state) {
   if (mt_architecture_parse(f.arena, config, sizeof config - 1, "c", &failure, &f.model) != MOTET_OK) return 1;
   if (mt_cluster_preset("h100", 64, &failure, &f.cluster) != MOTET_OK) return 1;
   for (int l = 0; l < f.cluster.level_count; l++) f.cluster.levels[l].link.latency_seconds = 0;
+  for (int l = 0; l < f.cluster.level_count; l++) f.cluster.levels[l].efficiency = 1;
+  f.cluster.device.layer_host_seconds = 0;
+  f.cluster.device.collective_units = 0;
   const int64_t tokens = TOKENS;
   const mt_shape shape = {.segments = &tokens, .segment_count = 1};
   if (mt_architecture_measure(f.model, &shape, &failure, f.extents) != MOTET_OK) return 1;
@@ -65,15 +68,35 @@ static void test_tensor_parallel_volumes(void **state) {
   double node = f->cluster.levels[0].link.bytes_per_second, part = 3.0 / 4;
   f->parallel.tensor = 4;
   mt_exchange plain = exchange_of(f, BLOCK);
-  near(plain.forward, 4 * ROW_BYTES * part / node);
-  near(plain.input, plain.forward);
+  near(plain.tensor, 4 * ROW_BYTES * part / node);
+  near(plain.tensor_input, plain.tensor);
   assert_true(plain.regather == 0);
   f->parallel.sequence_parallel = true;
   mt_exchange rows = exchange_of(f, BLOCK);
-  near(rows.forward, plain.forward);
+  near(rows.tensor, plain.tensor);
   near(rows.regather, 2 * ROW_BYTES * part / node);
   mt_exchange head = exchange_of(f, HEAD);
-  near(head.forward, ROW_BYTES * part / node);
+  near(head.tensor, ROW_BYTES * part / node);
+}
+
+/* In four chunks behind the products: where these take forever the first chunk is left; where they take no time,
+ * all is in the open. */
+static void test_tensor_overlap(void **state) {
+  fixture *f = *state;
+  mt_layer_forecast plain, slow, fast;
+  f->parallel.tensor = 4;
+  f->parallel.sequence_parallel = true;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &plain);
+  near(plain.forward_exchange, exchange_of(f, BLOCK).tensor);
+  f->parallel.tensor_overlap = true;
+  f->cluster.device.bfloat16_flops = 1e9;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &slow);
+  near(slow.forward_exchange, plain.forward_exchange / 4);
+  near(slow.input_exchange, plain.input_exchange / 4);
+  f->cluster.device.bfloat16_flops = 1e30;
+  f->cluster.device.memory_bytes_per_second = 1e30;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &fast);
+  if (fabs(fast.forward_exchange / plain.forward_exchange - 1) > 1e-6) fail_msg("%g", fast.forward_exchange);
 }
 
 /* Design 04's table, full heads (g = 1): ring 2(bsh/P)(P - 1), back 4(P - 1) + 2; Ulysses 4(bsh/P)(P - 1)/P. */
@@ -191,8 +214,61 @@ static void test_divided_weights(void **state) {
   f->parallel.overlap = true;
   mt_forecast_layer(&f->forecast, BLOCK, f->extents, &hidden);
   near(hidden.forward_exchange, fmax(0, once - hidden.forward));
+  near(hidden.input_exchange + hidden.weight_exchange,
+       fmax(0, 2 * once - hidden.input_gradient - hidden.weight_gradient));
   near(hidden.hidden_exchange + hidden.forward_exchange + hidden.input_exchange + hidden.weight_exchange, 3 * once);
   assert_true(hidden.working_bytes == (int64_t)ceil(2 * 2 * parameters));
+}
+
+/* A collective that takes a tenth of the compute units costs a tenth of its time where compute hides it; gradients
+ * that are sent in every microbatch are read in 2 bytes and written in 4. */
+static void test_hidden_collectives_cost(void **state) {
+  fixture *f = *state;
+  mt_layer_forecast kept, free_of_cost, layer;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &kept);
+  f->parallel.data = 8;
+  f->parallel.zero_level = 3;
+  f->parallel.float32_gradients = true;
+  f->cluster.levels[0].link.bytes_per_second = 1e15; /* hidden for sure */
+  double parameters = mt_exchange_parameters(&f->forecast, BLOCK).dense, once = 2 * parameters * 7 / 8 / 1e15;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &free_of_cost);
+  assert_true(free_of_cost.forward_exchange == 0 && free_of_cost.weight_exchange == 0);
+  const mt_device *device = &f->cluster.device;
+  near(free_of_cost.weight_gradient - kept.weight_gradient,
+       6 * parameters / (device->memory_bytes_per_second * device->memory_efficiency));
+  f->cluster.device.collective_units = device->compute_units / 10;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &layer);
+  near(layer.forward_exchange, once / 10);
+  near(layer.input_exchange + layer.weight_exchange, (once + 2 * once) / 10);
+}
+
+/* Experts of a node's eight devices have their replicas in other nodes, one port each. Between two nodes a token
+ * with two of sixteen experts crosses to a node of its experts once: 2(1 - 1/4) of nodes for 2 copies. */
+static void test_experts_between_nodes(void **state) {
+  fixture *f = *state;
+  static const char config[] =
+      "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"hidden_size\": 512, \"num_attention_heads\": 8, "
+      "\"num_key_value_heads\": 8, \"vocab_size\": 1000, \"num_local_experts\": 16, \"num_experts_per_tok\": 2, "
+      "\"intermediate_size\": 256}";
+  assert_int_equal(mt_architecture_parse(f->arena, config, sizeof config - 1, "c", &failure, &f->model), MOTET_OK);
+  f->forecast.architecture = f->model;
+  const int64_t tokens = TOKENS;
+  const mt_shape shape = {.segments = &tokens, .segment_count = 1};
+  assert_int_equal(mt_architecture_measure(f->model, &shape, &failure, f->extents), MOTET_OK);
+  double node = f->cluster.levels[0].link.bytes_per_second, port = f->cluster.levels[1].link.bytes_per_second;
+  f->parallel.data = 64;
+  f->parallel.expert = 8;
+  f->parallel.zero_level = 3;
+  mt_layer_parameters held = mt_exchange_parameters(&f->forecast, BLOCK);
+  assert_int_equal(held.expert_copies, 8);
+  assert_int_equal(held.expert_stride, 8);
+  near(held.expert, 16 * 3.0 * 512 * 256 / 8);
+  near(exchange_of(f, BLOCK).gather, 2 * held.expert * 7 / 8 / port + 2 * held.dense * 63 / 64 / (8 * port));
+  f->parallel.zero_level = 0;
+  f->parallel.expert = 16;
+  double copies = 2 * ROW_BYTES, crossing = copies / 2 * 0.75 / port, inside = copies * (16 - 2) / 16 / node;
+  assert_true(crossing > inside);
+  near(exchange_of(f, BLOCK).forward, 2 * crossing);
 }
 
 static void test_spans_are_sums(void **state) {
@@ -273,6 +349,9 @@ int main(void) {
                                      TEST(test_zero_bytes),
                                      TEST(test_reductions),
                                      TEST(test_experts),
+                                     TEST(test_tensor_overlap),
+                                     TEST(test_hidden_collectives_cost),
+                                     TEST(test_experts_between_nodes),
                                      TEST(test_divided_weights),
                                      TEST(test_spans_are_sums),
                                      TEST(test_host_memory),
