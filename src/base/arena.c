@@ -16,8 +16,15 @@ typedef struct block {
 
 enum { HEADER_BYTES = (sizeof(block) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT };
 
+/* Memory of malloc() that the arena has taken over; lies in the arena itself. */
+typedef struct adopted {
+  struct adopted *next;
+  void *memory;
+} adopted;
+
 struct mt_arena {
   block *newest;
+  adopted *adopted;
   size_t held; /* payload bytes over all blocks */
 };
 
@@ -33,13 +40,20 @@ static void free_from(block *chunk) {
   }
 }
 
+static void free_adopted(mt_arena *arena) {
+  for (const adopted *item = arena->adopted; item != NULL; item = item->next) free(item->memory);
+  arena->adopted = NULL;
+}
+
 void mt_arena_destroy(mt_arena *arena) {
   if (arena == NULL) return;
+  free_adopted(arena);
   free_from(arena->newest);
   free(arena);
 }
 
 void mt_arena_reset(mt_arena *arena) {
+  free_adopted(arena);
   if (arena->newest == NULL) return;
   /* The newest block is the largest: blocks double. */
   free_from(arena->newest->next);
@@ -75,6 +89,14 @@ void *mt_arena_array(mt_arena *arena, size_t count, size_t size) {
   void *memory = payload(chunk) + chunk->used;
   chunk->used += rounded;
   return memset(memory, 0, rounded);
+}
+
+bool mt_arena_adopt(mt_arena *arena, void *memory) {
+  adopted *item = MT_ARENA_NEW(arena, adopted, 1);
+  if (item == NULL) return false;
+  *item = (adopted){.next = arena->adopted, .memory = memory};
+  arena->adopted = item;
+  return true;
 }
 
 char *mt_arena_text(mt_arena *arena, const char *text) {

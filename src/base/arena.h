@@ -5,6 +5,7 @@
 #ifndef MT_BASE_ARENA_H
 #define MT_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct mt_arena mt_arena;
@@ -21,6 +22,10 @@ void mt_arena_reset(mt_arena *arena);
 /** Zeroed memory, aligned to 64 bytes, for @p count elements of @p size bytes; NULL when out of memory or
  * when the product overflows. A count of zero gives a valid pointer to nothing. */
 void *mt_arena_array(mt_arena *arena, size_t count, size_t size);
+
+/** Has the arena free @p memory, which came from malloc(), with all else; false when memory is out, and it stays
+ * the caller's. */
+bool mt_arena_adopt(mt_arena *arena, void *memory);
 
 /** A copy of @p text in the arena; NULL when out of memory. */
 char *mt_arena_text(mt_arena *arena, const char *text);

@@ -14,7 +14,7 @@ static int asked_threads(void) {
   return count > 0 && count < INT_MAX ? (int)count : 0;
 }
 
-/* Threads for the rank's share of `allowed`, to which it is bound if `binds`. */
+/* Cores in the rank's share of `allowed`, to which it is bound if `binds`; 0: there is less than one a rank. */
 static int take_share(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, const mt_transport *transport,
                       bool binds) {
   const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
@@ -22,7 +22,7 @@ static int take_share(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, c
   const bool alone = transport->local_ranks < 2;
   const bool bound = cores < all && cores < transport->local_ranks; /* a launcher has done it */
   if (alone || bound) return cores > 0 ? cores : 1;
-  if (each == 0) return 1;
+  if (each == 0) return 0;
   hwloc_bitmap_t own = hwloc_bitmap_alloc();
   for (int i = 0; own != NULL && i < each; i++) {
     hwloc_obj_t core = hwloc_get_obj_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE,
@@ -40,13 +40,13 @@ static int take_share(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, c
 void mt_place_rank(mt_transport *transport, bool binds, mt_place *place) {
   memset(place, 0, sizeof *place);
   if (gethostname(place->host, sizeof place->host - 1) != 0) place->host[0] = '\0';
-  int threads = 1;
+  int cores = 0;
   hwloc_topology_t topology;
   if (hwloc_topology_init(&topology) == 0) {
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
     if (allowed != NULL && hwloc_topology_load(topology) == 0 &&
         hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0) {
-      threads = take_share(topology, allowed, transport, binds);
+      cores = take_share(topology, allowed, transport, binds);
       if (hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0)
         hwloc_bitmap_list_snprintf(place->cores, sizeof place->cores, allowed);
     }
@@ -54,7 +54,8 @@ void mt_place_rank(mt_transport *transport, bool binds, mt_place *place) {
     hwloc_topology_destroy(topology);
   }
   const int asked = asked_threads();
-  place->threads = transport->threads = asked > 0 ? asked : threads;
+  transport->processors = cores;
+  place->threads = transport->threads = asked > 0 ? asked : cores > 0 ? cores : 1;
 }
 
 static void append_run(mt_text *text, const mt_place *places, int32_t begin, int32_t end) {

@@ -46,6 +46,7 @@ struct mt_transport {
   int32_t rank, ranks;
   int32_t local_rank, local_ranks; /* among the ranks of this machine */
   int32_t threads;                 /* that this rank computes with, once it is placed; before: 0 */
+  int32_t processors;              /* cores that are this rank's alone; 0: not known, or shared with other ranks */
   volatile bool ended;             /* some rank has failed: the job is over, and has been reported */
 };
 

@@ -1,5 +1,7 @@
 #include "data/prefetch.h"
 
+#include "base/thread.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,8 +31,7 @@ struct mt_prefetch {
   request *first, **last;
   int32_t ready, decoding;
   mt_prefetch_work decoded;
-  int64_t awaited; /* the key that a consumer waits for, decoded next whatever lies ready */
-  bool somebody_waits, stopping;
+  bool beside, stopping;
 };
 
 static void request_free(request *done) {
@@ -46,21 +47,23 @@ static request *find(mt_prefetch *prefetch, int64_t key) {
   return NULL;
 }
 
-/* What to decode next: what is waited for, else the first in line while there is room. */
+/* What to decode next: the first in line while there is room. */
 static request *choose(mt_prefetch *prefetch) {
-  if (prefetch->somebody_waits) {
-    request *awaited = find(prefetch, prefetch->awaited);
-    if (awaited != NULL && awaited->state == WAITING) return awaited;
-  }
   if (prefetch->ready + prefetch->decoding >= prefetch->capacity) return NULL;
   for (request *item = prefetch->first; item != NULL; item = item->next)
     if (item->state == WAITING) return item;
   return NULL;
 }
 
-static void decode(const mt_dataset *dataset, int64_t tile_floats, request *item) {
-  size_t bytes;
-  if (__builtin_mul_overflow((size_t)item->tiles, (size_t)tile_floats * sizeof(float), &bytes) ||
+static double clock_seconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void read_pixels(const mt_dataset *dataset, request *item) {
+  size_t bytes, tile_floats = (size_t)mt_dataset_tile_floats(dataset);
+  if (__builtin_mul_overflow((size_t)item->tiles, tile_floats * sizeof(float), &bytes) ||
       (item->pixels = malloc(bytes > 0 ? bytes : 1)) == NULL) {
     item->status = mt_error_memory(&item->error, bytes, "a row's pixels");
     return;
@@ -69,10 +72,22 @@ static void decode(const mt_dataset *dataset, int64_t tile_floats, request *item
   item->status = mt_dataset_pixels(dataset, &row, &item->error, item->pixels);
 }
 
-static double clock_seconds(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+/* Called and returns with the lock held. While an item is being decoded nobody else touches or frees it: take()
+ * waits for READY. */
+static void decode(mt_prefetch *prefetch, request *item) {
+  item->state = DECODING;
+  prefetch->decoding++;
+  pthread_mutex_unlock(&prefetch->lock);
+  const double begin = clock_seconds();
+  read_pixels(prefetch->dataset, item);
+  const double seconds = clock_seconds() - begin;
+  pthread_mutex_lock(&prefetch->lock);
+  prefetch->decoded.tiles += item->tiles;
+  prefetch->decoded.seconds += seconds;
+  item->state = READY;
+  prefetch->decoding--;
+  prefetch->ready++;
+  pthread_cond_broadcast(&prefetch->changed);
 }
 
 mt_prefetch_work mt_prefetch_decoded(mt_prefetch *prefetch) {
@@ -84,35 +99,26 @@ mt_prefetch_work mt_prefetch_decoded(mt_prefetch *prefetch) {
 
 static void *work(void *argument) {
   mt_prefetch *prefetch = argument;
-  int64_t tile_floats = mt_dataset_tile_floats(prefetch->dataset);
   pthread_mutex_lock(&prefetch->lock);
   while (!prefetch->stopping) {
     request *item = choose(prefetch);
-    if (item == NULL) {
+    if (item != NULL)
+      decode(prefetch, item);
+    else
       pthread_cond_wait(&prefetch->changed, &prefetch->lock);
-      continue;
-    }
-    /* While it is being decoded nobody else touches or frees it: take() waits for READY. */
-    item->state = DECODING;
-    prefetch->decoding++;
-    pthread_mutex_unlock(&prefetch->lock);
-    const double begin = clock_seconds();
-    decode(prefetch->dataset, tile_floats, item);
-    const double seconds = clock_seconds() - begin;
-    pthread_mutex_lock(&prefetch->lock);
-    prefetch->decoded.tiles += item->tiles;
-    prefetch->decoded.seconds += seconds;
-    item->state = READY;
-    prefetch->decoding--;
-    prefetch->ready++;
-    pthread_cond_broadcast(&prefetch->changed);
   }
   pthread_mutex_unlock(&prefetch->lock);
   return NULL;
 }
 
-motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, int32_t threads, motet_error *error,
-                                mt_prefetch **prefetch) {
+/* Threads that run in idle time get a share of their own while somebody waits for them. */
+static void hurry(mt_prefetch *prefetch, bool waited_for) {
+  for (int32_t t = 0; t < prefetch->threads && prefetch->beside; t++)
+    mt_thread_set_idle(prefetch->thread[t], !waited_for);
+}
+
+motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, int32_t threads, bool beside,
+                                motet_error *error, mt_prefetch **prefetch) {
   *prefetch = NULL;
   if (capacity < 1 || threads < 1)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
@@ -135,6 +141,8 @@ motet_status mt_prefetch_create(const mt_dataset *dataset, int32_t capacity, int
     mt_prefetch_destroy(made);
     return mt_error_set(error, MOTET_ERROR_FAILED, "cannot start a prefetch thread: %s", strerror(reason));
   }
+  made->beside = beside;
+  hurry(made, false);
   *prefetch = made;
   return MOTET_OK;
 }
@@ -197,11 +205,13 @@ motet_status mt_prefetch_take(mt_prefetch *prefetch, int64_t key, motet_error *e
     pthread_mutex_unlock(&prefetch->lock);
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "row %" PRId64 " was not asked for", key);
   }
-  prefetch->awaited = key;
-  prefetch->somebody_waits = true;
-  pthread_cond_broadcast(&prefetch->changed);
-  while (item->state != READY) pthread_cond_wait(&prefetch->changed, &prefetch->lock);
-  prefetch->somebody_waits = false;
+  if (item->state == WAITING) {
+    decode(prefetch, item);
+  } else if (item->state == DECODING) {
+    hurry(prefetch, true);
+    while (item->state != READY) pthread_cond_wait(&prefetch->changed, &prefetch->lock);
+    hurry(prefetch, false);
+  }
   prefetch->ready--;
   detach(prefetch, item);
   pthread_cond_broadcast(&prefetch->changed);

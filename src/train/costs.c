@@ -127,6 +127,20 @@ static motet_status read_kind(const json_t *kinds, int kind, const char *path, m
   return MOTET_OK;
 }
 
+/** Profiles of before decoding was measured have none. */
+static motet_status read_decode(const json_t *decode, const char *path, motet_error *error, mt_layer_costs *costs) {
+  double spare;
+  if (decode == NULL) return MOTET_OK;
+  if (!read_number(decode, "medium", &costs->decode.medium_seconds)) return missing(path, "decode.medium", error);
+  if (!read_number(decode, "pixel", &costs->decode.pixel_seconds)) return missing(path, "decode.pixel", error);
+  if (!read_number(decode, "tile", &costs->decode.tile_seconds)) return missing(path, "decode.tile", error);
+  if (!read_number(decode, "spare_processors", &spare) || spare > INT32_MAX)
+    return missing(path, "decode.spare_processors", error);
+  costs->spare_processors = (int32_t)spare;
+  costs->decode.measured = true;
+  return MOTET_OK;
+}
+
 motet_status mt_layer_costs_read(const char *path, motet_error *error, mt_layer_costs *costs) {
   char *text;
   size_t bytes;
@@ -149,6 +163,7 @@ motet_status mt_layer_costs_read(const char *path, motet_error *error, mt_layer_
     status = missing(path, "link.latency_seconds", error);
   else if (!read_number(link, "bytes_per_second", &costs->link.bytes_per_second))
     status = missing(path, "link.bytes_per_second", error);
+  if (status == MOTET_OK) status = read_decode(json_object_get(root, "decode"), path, error, costs);
   for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS && status == MOTET_OK; kind++)
     status = read_kind(kinds, kind, path, error, costs);
   json_decref(root);
@@ -160,8 +175,14 @@ motet_status mt_layer_costs_write(const mt_layer_costs *costs, const char *path,
   mt_text_append(&text, "{\n  \"format\": \"motet-profile-1\",\n  \"optimizer_seconds_per_parameter\": %.9g,\n",
                  costs->optimizer_seconds_per_parameter);
   mt_text_append(&text, "  \"peak_operations_per_second\": %.9g,\n", costs->peak_operations_per_second);
-  mt_text_append(&text, "  \"link\": {\"latency_seconds\": %.9g, \"bytes_per_second\": %.9g},\n  \"kinds\": {",
+  mt_text_append(&text, "  \"link\": {\"latency_seconds\": %.9g, \"bytes_per_second\": %.9g},\n",
                  costs->link.latency_seconds, costs->link.bytes_per_second);
+  if (costs->decode.measured)
+    mt_text_append(&text,
+                   "  \"decode\": {\"medium\": %.9g, \"pixel\": %.9g, \"tile\": %.9g, \"spare_processors\": %d},\n",
+                   costs->decode.medium_seconds, costs->decode.pixel_seconds, costs->decode.tile_seconds,
+                   (int)costs->spare_processors);
+  mt_text_append(&text, "  \"kinds\": {");
   for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS; kind++) {
     mt_text_append(&text, "%s\n    \"%s\": {", kind > MT_INTERNVL_VISION_EMBED ? "," : "", kind_names[kind]);
     for (int pass = 0; pass < MT_PASSES; pass++) {

@@ -32,12 +32,22 @@ typedef enum mt_layer_pass {
 
 enum { MT_LAYER_KINDS = MT_INTERNVL_HEAD + 1 };
 
+/** What pictures and videos take from file to tiles, on one thread. */
+typedef struct mt_decode_costs {
+  double medium_seconds; /* each picture or video */
+  double pixel_seconds;  /* each pixel in the file; of a video's, each in every frame */
+  double tile_seconds;   /* each tile that comes out */
+  bool measured;
+} mt_decode_costs;
+
 typedef struct mt_layer_costs {
   double seconds[MT_LAYER_KINDS][MT_PASSES][MT_COST_FEATURES];
   double optimizer_seconds_per_parameter;
   mt_link link;                      /* between ranks of one machine */
   double peak_operations_per_second; /* of a rank's matrix products while all ranks are busy; 0: not known */
-  bool measured;                     /* else: from operations */
+  mt_decode_costs decode;
+  int32_t spare_processors; /* of a rank, beside the threads that compute: they decode meanwhile */
+  bool measured;            /* else: from operations */
 } mt_layer_costs;
 
 /** The features of a microbatch, by its shapes and the number of its target tokens. */

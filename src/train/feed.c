@@ -14,6 +14,8 @@ struct mt_feed {
   mt_batch_source source;
 };
 
+int32_t mt_feed_capacity(int32_t threads) { return PREFETCH_ROWS + threads; }
+
 /** Pictures of program microbatch @p microbatch in the step that @p key names. */
 static int64_t picture_key(int64_t key, int32_t microbatch) { return key * INT32_MAX + microbatch; }
 
@@ -39,17 +41,17 @@ static motet_status shape(void *context, bool next, int32_t microbatch, motet_er
   return MOTET_OK;
 }
 
-static motet_status load_pixels(mt_feed *feed, int64_t key, int32_t microbatch, int32_t tiles, mt_arena *arena,
-                                motet_error *error, mt_batch *batch) {
-  float *decoded;
-  motet_status status = mt_prefetch_take(feed->prefetch, picture_key(key, microbatch), error, &decoded);
+static motet_status load_pixels(mt_feed *feed, int64_t key, int32_t microbatch, mt_arena *arena, motet_error *error,
+                                mt_batch *batch) {
+  float *pixels;
+  motet_status status = mt_prefetch_take(feed->prefetch, picture_key(key, microbatch), error, &pixels);
   if (status != MOTET_OK) return status;
-  size_t floats = (size_t)tiles * (size_t)mt_dataset_tile_floats(feed->dataset);
-  float *pixels = MT_ARENA_NEW(arena, float, floats);
-  if (pixels != NULL) memcpy(pixels, decoded, floats * sizeof *pixels);
-  free(decoded);
+  if (!mt_arena_adopt(arena, pixels)) {
+    free(pixels);
+    return mt_error_memory(error, 0, "pixels");
+  }
   batch->pixels = pixels;
-  return pixels != NULL ? MOTET_OK : mt_error_memory(error, floats * sizeof(float), "pixels");
+  return MOTET_OK;
 }
 
 static motet_status load(void *context, bool next, int32_t microbatch, uint32_t inputs, mt_arena *arena,
@@ -63,7 +65,7 @@ static motet_status load(void *context, bool next, int32_t microbatch, uint32_t 
     batch->pixels = pixels;
   }
   if (status == MOTET_OK && (inputs & MOTET_INPUT_PIXELS) != 0 && row->tiles > 0)
-    status = load_pixels(feed, feed->key + next, microbatch, row->tiles, arena, error, batch);
+    status = load_pixels(feed, feed->key + next, microbatch, arena, error, batch);
   return status;
 }
 
@@ -72,12 +74,14 @@ static void origin(void *context, int32_t microbatch, char *text, size_t size) {
   mt_dataset_origin(feed->dataset, &feed->rows[0][microbatch], text, size);
 }
 
-motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, motet_error *error, mt_feed **out) {
+motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, bool beside, motet_error *error,
+                            mt_feed **out) {
   mt_feed *feed = calloc(1, sizeof *feed);
   if (feed == NULL) return mt_error_memory(error, sizeof *feed, "the feed");
   feed->dataset = dataset;
   feed->source = (mt_batch_source){.context = feed, .shape = shape, .load = load, .origin = origin};
-  motet_status status = mt_prefetch_create(dataset, PREFETCH_ROWS + threads, threads, error, &feed->prefetch);
+  motet_status status =
+      mt_prefetch_create(dataset, mt_feed_capacity(threads), threads, beside, error, &feed->prefetch);
   if (status != MOTET_OK) {
     free(feed);
     return status;

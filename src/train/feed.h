@@ -13,8 +13,13 @@
 
 typedef struct mt_feed mt_feed;
 
-/** @p threads decode pictures. */
-motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, motet_error *error, mt_feed **feed);
+/** Rows that @p threads decode ahead. */
+int32_t mt_feed_capacity(int32_t threads);
+
+/** @p threads decode pictures; @p beside: in time that nothing else wants, where the rank has its processors for
+ * itself. */
+motet_status mt_feed_create(const mt_dataset *dataset, int32_t threads, bool beside, motet_error *error,
+                            mt_feed **feed);
 void mt_feed_destroy(mt_feed *feed);
 
 /** Takes features that a program says are cached from @p cache, and keeps others there. It stays the caller's. */

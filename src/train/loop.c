@@ -124,7 +124,8 @@ static motet_status record(mt_trainer *trainer, const mt_planned_step *planned, 
       .weights_digest = result->weights_digest,
       .mfu = mt_flops_utilization(flops, mt_flops_total(flops), trainer->transport->ranks, measure.makespan),
       .planning_seconds = planned->seconds,
-      .group_wait = trainer->grouping != NULL ? planned->waited : NAN,
+      .planning_wait = planned->waited,
+      .group_wait = trainer->grouping != NULL ? planned->group_wait : NAN,
       .measure = &measure,
       .plan = &planned->plan,
   };
@@ -147,13 +148,14 @@ static motet_status run_step(mt_trainer *trainer, int64_t index, motet_error *er
   const mt_job *job = trainer->job;
   int64_t number = index + 1;
   double begin = mt_interpreter_clock();
-  mt_planned_step *planned, *ahead;
+  mt_planned_step *planned;
   mt_step_result result;
   note_step(trainer, number);
   motet_status status = mt_trainer_plan(trainer, index, error, &planned);
-  /* The next step is planned before this one runs: its pictures are decoded meanwhile. */
-  if (status == MOTET_OK && number < trainer->part.end) status = mt_trainer_plan(trainer, number, error, &ahead);
+  /* The next step is planned while this one runs, and its pictures are decoded. */
+  if (status == MOTET_OK && number < trainer->part.end) status = mt_trainer_plan_ahead(trainer, number, error);
   if (status == MOTET_OK) status = run_program(trainer, planned, error, &result);
+  mt_trainer_await(&trainer->planned[number % 2]);
   if (status != MOTET_OK) return status;
   outcome seen = {.step_seconds = mt_interpreter_clock() - begin};
   for (int32_t i = 0; i < trainer->setup.rows; i++) {

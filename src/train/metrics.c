@@ -122,6 +122,7 @@ static void print_metrics(const mt_metrics_step *step, mt_text *text) {
   add_number(text, "idle_share", whole > 0 ? 1 - measure->busy / whole : NAN);
   add_number(text, "input_stall_seconds", measure->input_stall);
   add_number(text, "planning_seconds", step->planning_seconds);
+  add_number(text, "planning_wait_seconds", step->planning_wait);
   if (!isnan(step->group_wait)) add_number(text, "group_wait_seconds", step->group_wait);
   add_number(text, "decode_seconds", measure->decoded.seconds);
   mt_text_append(text, ", \"decoded_tiles\": %" PRId64, measure->decoded.tiles);

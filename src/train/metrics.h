@@ -14,7 +14,8 @@ typedef struct mt_metrics_step {
   uint64_t weights_digest; /* behind the step */
   double mfu;              /* NAN: not known */
   double planning_seconds; /* of the step, ahead of it */
-  double group_wait;       /* seconds of these that it waited for context groups; NAN: there are none */
+  double planning_wait;    /* seconds that the step began later for it */
+  double group_wait;       /* and for the context groups; NAN: there are none */
   const mt_step_measure *measure;
   const mt_plan *plan;
 } mt_metrics_step;

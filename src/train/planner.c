@@ -1,5 +1,6 @@
 #include "train/planner.h"
 
+#include "train/input.h"
 #include "train/planner_context.h"
 #include "train/planner_tables.h"
 
@@ -277,6 +278,25 @@ static motet_status make_flops(const mt_planner *planner, const mt_planner_micro
   return status;
 }
 
+/** With what ranks wait for pictures that are still being decoded. */
+static motet_status forecast_input(const mt_planner *planner, const mt_planner_microbatch *microbatches,
+                                   const mt_simulate_options *simulate, mt_arena *arena, motet_error *error,
+                                   mt_plan *plan) {
+  const int32_t count = planner->options.replicas * planner->options.microbatches;
+  double *seconds = MT_ARENA_NEW(arena, double, count), all = 0;
+  if (seconds == NULL) return mt_error_memory(error, (unsigned)count, "a step's pictures");
+  for (int32_t m = 0; m < count; m++) {
+    seconds[m] = microbatches[m].cached ? 0 : microbatches[m].decode_seconds;
+    all += seconds[m];
+  }
+  if (all <= 0 || planner->options.decode_threads < 1) return MOTET_OK;
+  const mt_input_options options = {.seconds = seconds,
+                                    .threads = planner->options.decode_threads,
+                                    .spare_processors = planner->options.costs.spare_processors,
+                                    .capacity = planner->options.decode_rows};
+  return mt_input_forecast(arena, &options, simulate, error, plan);
+}
+
 motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which,
                              const mt_planner_microbatch *microbatches, const motet_carried *carried,
                              int32_t carried_count, mt_arena *arena, motet_error *error, mt_plan *plan) {
@@ -295,7 +315,8 @@ motet_status mt_planner_plan(const mt_planner *planner, mt_planner_purpose which
                              .simulate = {.timeline = true, .attribute = true}};
   status = mt_plan_make(arena, parts, replicas, &options, error, plan);
   if (status != MOTET_OK || which != MT_PLANNER_TRAIN) return status;
-  status = make_flops(planner, microbatches, arena, error, &plan->flops);
+  status = forecast_input(planner, microbatches, &options.simulate, arena, error, plan);
+  if (status == MOTET_OK) status = make_flops(planner, microbatches, arena, error, &plan->flops);
   if (status != MOTET_OK) mt_plan_free(plan);
   return status;
 }

@@ -22,9 +22,11 @@ typedef struct mt_planner_options {
   const int64_t *split; /* layers of each stage of the sharded regions, or NULL */
   int32_t split_count;
   mt_layer_costs costs;
-  mt_element element;    /* of activations and their gradients */
-  bool caches;           /* features of frozen image modules are cached */
-  bool exact;            /* gradients are summed exactly: two doubles each, also on their way */
+  mt_element element; /* of activations and their gradients */
+  bool caches;        /* features of frozen image modules are cached */
+  bool exact;         /* gradients are summed exactly: two doubles each, also on their way */
+  int32_t decode_threads,
+      decode_rows;       /* of a rank: that decode, and rows that they decode ahead; 0: as if decoded */
   double search_seconds; /* effort a step of the order's search; 0: greedy alone. By counted work, not by a clock */
 } mt_planner_options;
 
@@ -65,6 +67,7 @@ typedef struct mt_planner_group {
 typedef struct mt_planner_microbatch {
   mt_batch batch; /* shapes; with context parallelism also where image features stand */
   int32_t targets;
+  double decode_seconds; /* of one thread, for its pictures; 0: not known */
   bool cached; /* the features behind mt_planner_cached_layers() are in a cache: nothing in front computes them */
   int32_t group_count; /* with context parallelism: of disjoint ranks; together they have all segments, in order */
   const mt_planner_group *groups;

@@ -3,13 +3,22 @@
 #include "comm/collective.h"
 #include "nn/network.h"
 #include "train/fit.h"
+#include "train/input.h"
 #include "train/interpreter.h"
 #include "train/pool.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS_SEEN = 8, SHAPES_MOST = 5, REPEATS = 7, BLOCKS_MOST = 4, PRODUCT_SIZE = 512 };
+enum {
+  STEPS_SEEN = 8,
+  SHAPES_MOST = 5,
+  ROWS_DECODED = 20,
+  REPEATS = 7,
+  DECODINGS = 3,
+  BLOCKS_MOST = 4,
+  PRODUCT_SIZE = 512
+};
 
 typedef struct shape {
   const mt_row *row;
@@ -23,8 +32,9 @@ typedef struct profiler {
   mt_arena *arena;
   mt_pool *pool;
   mt_network *trained, *frozen;
-  int32_t shape_count;
+  int32_t shape_count, row_count;
   shape shapes[SHAPES_MOST];
+  const mt_row **rows; /* [row_count] of the first steps, the shortest first */
   mt_collective_scratch scratch;
 } profiler;
 
@@ -73,6 +83,8 @@ static motet_status choose_shapes(profiler *this, motet_error *error) {
   }
   if (status != MOTET_OK) return status;
   qsort(list, (size_t)all, sizeof *list, by_tokens);
+  this->rows = list;
+  this->row_count = all;
   for (int32_t i = 0; i < SHAPES_MOST && status == MOTET_OK; i++) {
     const mt_row *row = list[(int64_t)i * (all - 1) / (SHAPES_MOST - 1)];
     if (this->shape_count > 0 && this->shapes[this->shape_count - 1].row == row) continue;
@@ -138,9 +150,9 @@ static int ascending(const void *left, const void *right) {
 }
 
 /** The mean over ranks of each rank's median, so that all ranks know one number. */
-static motet_status agree_on(profiler *this, double *times, motet_error *error, double *seconds) {
-  qsort(times, REPEATS, sizeof *times, ascending);
-  *seconds = times[REPEATS / 2];
+static motet_status agree_on(profiler *this, double *times, int32_t count, motet_error *error, double *seconds) {
+  qsort(times, (size_t)count, sizeof *times, ascending);
+  *seconds = times[count / 2];
   motet_status status = mt_all_reduce_doubles(this->transport, &this->everyone, seconds, 1, &this->scratch, error);
   *seconds /= this->transport->ranks;
   return status;
@@ -164,7 +176,7 @@ static motet_status time_trial(profiler *this, const trial *what, const mt_batch
   mt_pool_give(this->pool, output);
   mt_pool_give(this->pool, output_gradient);
   mt_pool_give(this->pool, input_gradient);
-  return agree_on(this, times, error, seconds);
+  return agree_on(this, times, REPEATS, error, seconds);
 }
 
 /** The layers of a kind that are run in one go: as many blocks as are held, for caches to be as in training. */
@@ -227,6 +239,35 @@ static motet_status measure_pass(profiler *this, mt_internvl_kind kind, mt_layer
   return status;
 }
 
+/** Files to tiles, row by row, on one thread of each rank. */
+static motet_status measure_decoding(profiler *this, motet_error *error, mt_decode_costs *costs) {
+  const mt_dataset *dataset = this->setup->train;
+  double features[ROWS_DECODED * MT_INPUT_FEATURES], targets[ROWS_DECODED], fitted[MT_INPUT_FEATURES];
+  int32_t measured = 0;
+  motet_status status = MOTET_OK;
+  for (int32_t i = 0; i < ROWS_DECODED && status == MOTET_OK; i++) {
+    const mt_row *row = this->rows[(int64_t)i * (this->row_count - 1) / (ROWS_DECODED - 1)];
+    if (row->tiles == 0) continue;
+    float *pixels = mt_pool_take(this->pool, row->tiles * mt_dataset_tile_floats(dataset) * (int64_t)sizeof(float));
+    if (pixels == NULL) return mt_error_memory(error, (unsigned)row->tiles, "a row's pixels");
+    double times[DECODINGS];
+    status = mt_barrier(this->transport, &this->everyone, error);
+    for (int k = 0; k < DECODINGS && status == MOTET_OK; k++) {
+      const double begin = mt_interpreter_clock();
+      status = mt_dataset_pixels(dataset, row, error, pixels);
+      times[k] = mt_interpreter_clock() - begin;
+    }
+    mt_pool_give(this->pool, pixels);
+    mt_input_features(dataset, row, &features[measured * MT_INPUT_FEATURES]);
+    if (status == MOTET_OK) status = agree_on(this, times, DECODINGS, error, &targets[measured++]);
+  }
+  *costs = (mt_decode_costs){.measured = true};
+  if (status != MOTET_OK || measured == 0) return status;
+  status = mt_fit(features, targets, measured, MT_INPUT_FEATURES, error, fitted);
+  if (status == MOTET_OK) *costs = (mt_decode_costs){fitted[0], fitted[1], fitted[2], .measured = true};
+  return status;
+}
+
 static motet_status measure_optimizer(profiler *this, motet_error *error, double *seconds_per_parameter) {
   double times[REPEATS], parameters = 0, seconds;
   for (int32_t i = 0; i < mt_network_parameter_count(this->trained); i++)
@@ -239,7 +280,7 @@ static motet_status measure_optimizer(profiler *this, motet_error *error, double
     status = mt_network_adamw(this->trained, &options, i + 3, 1.0, error);
     times[i < 0 ? 0 : i] = mt_interpreter_clock() - begin;
   }
-  if (status == MOTET_OK) status = agree_on(this, times, error, &seconds);
+  if (status == MOTET_OK) status = agree_on(this, times, REPEATS, error, &seconds);
   if (status == MOTET_OK) *seconds_per_parameter = seconds / parameters;
   return status;
 }
@@ -268,7 +309,7 @@ static motet_status measure_products(profiler *this, motet_error *error, double 
     times[i < 0 ? 0 : i] = mt_interpreter_clock() - begin;
   }
   mt_pool_give(this->pool, taken);
-  if (status == MOTET_OK) status = agree_on(this, times, error, &seconds);
+  if (status == MOTET_OK) status = agree_on(this, times, REPEATS, error, &seconds);
   if (status == MOTET_OK) *operations_per_second = 2.0 * PRODUCT_SIZE * PRODUCT_SIZE * PRODUCT_SIZE / seconds;
   return status;
 }
@@ -292,7 +333,7 @@ static motet_status time_message(profiler *this, size_t bytes, float *memory, mo
   if (status != MOTET_OK) return status;
   /* An odd rank out has measured nothing; the mean is over those that have. */
   int32_t paired = this->transport->ranks / 2 * 2;
-  status = agree_on(this, times, error, seconds);
+  status = agree_on(this, times, REPEATS, error, seconds);
   *seconds *= (double)this->transport->ranks / paired;
   return status;
 }
@@ -320,6 +361,7 @@ static motet_status measure_link(profiler *this, motet_error *error, mt_link *li
 
 static motet_status measure_all(profiler *this, motet_error *error, mt_layer_costs *costs) {
   motet_status status = choose_shapes(this, error);
+  if (status == MOTET_OK) status = measure_decoding(this, error, &costs->decode);
   if (status == MOTET_OK) status = make_network(this, true, error, &this->trained);
   if (status == MOTET_OK) status = make_network(this, false, error, &this->frozen);
   for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS && status == MOTET_OK; kind++)
@@ -336,6 +378,8 @@ motet_status mt_profile_measure(const mt_setup *setup, mt_transport *transport, 
   motet_status status = MOTET_OK;
   int32_t *ranks = this.arena != NULL ? MT_ARENA_NEW(this.arena, int32_t, transport->ranks) : NULL;
   *costs = (mt_layer_costs){.measured = true};
+  const int32_t spare = transport->processors - mt_setup_threads(setup, transport);
+  costs->spare_processors = spare > 0 ? spare : 0;
   if (ranks == NULL || this.pool == NULL) {
     status = mt_error_memory(error, sizeof this, "the profile");
   } else {

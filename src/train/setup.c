@@ -2,6 +2,8 @@
 
 #include "nn/context.h"
 #include "program/lower.h"
+#include "train/feed.h"
+#include "train/input.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -60,7 +62,9 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
                                 .caches = job->data.feature_cache != NULL,
                                 .exact = job->deterministic == MT_JOB_DETERMINISTIC_EXACT,
                                 .element = setup->element,
-                                .search_seconds = job->train.search_seconds};
+                                .search_seconds = job->train.search_seconds,
+                                .decode_threads = (int32_t)job->data.decode_threads,
+                                .decode_rows = mt_feed_capacity((int32_t)job->data.decode_threads)};
   motet_status status = read_modules(&job->trainable, "trainable", error, options.trainable);
   if (status == MOTET_OK)
     status = read_modules(&job->memory.recompute, "memory.recompute", error, options.recompute);
@@ -130,16 +134,20 @@ void mt_setup_close(mt_setup *setup) {
   *setup = (mt_setup){0};
 }
 
-motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transport, mt_network *network,
-                              motet_error *error) {
-  int64_t threads = setup->job->train.threads;
-  if (threads == 0) threads = transport->threads > 0 ? transport->threads : 1;
-  return mt_network_use(network, setup->element, (int32_t)threads, error);
+int32_t mt_setup_threads(const mt_setup *setup, const mt_transport *transport) {
+  const int64_t asked = setup->job->train.threads;
+  return asked > 0 ? (int32_t)asked : transport->threads > 0 ? transport->threads : 1;
 }
 
-motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena, motet_error *error,
-                             mt_planner_microbatch **out) {
+motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transport, mt_network *network,
+                              motet_error *error) {
+  return mt_network_use(network, setup->element, mt_setup_threads(setup, transport), error);
+}
+
+motet_status mt_setup_shapes(const mt_setup *setup, const mt_dataset *dataset, const mt_row *rows, int32_t count,
+                             mt_arena *arena, motet_error *error, mt_planner_microbatch **out) {
   mt_planner_microbatch *microbatches = MT_ARENA_NEW(arena, mt_planner_microbatch, count);
+  const mt_decode_costs *decode = &mt_planner_costs(setup->planner)->decode;
   if (microbatches == NULL) return mt_error_memory(error, (unsigned)count, "a step's rows");
   for (int32_t i = 0; i < count; i++)
     microbatches[i] = (mt_planner_microbatch){.batch = {.tokens = rows[i].tokens,
@@ -148,7 +156,8 @@ motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena,
                                                         .tiles = rows[i].tiles,
                                                         .feature_rows = rows[i].feature_rows,
                                                         .loss_weight = rows[i].loss_weight},
-                                              .targets = rows[i].targets};
+                                              .targets = rows[i].targets,
+                                              .decode_seconds = mt_input_seconds(decode, dataset, &rows[i])};
   *out = microbatches;
   return MOTET_OK;
 }
@@ -158,7 +167,8 @@ motet_status mt_setup_rows(const mt_setup *setup, int64_t step, mt_arena *arena,
   const mt_job *job = setup->job;
   motet_status status = mt_dataset_plan(setup->train, (uint64_t)job->train.seed, step,
                                         (int32_t)job->train.global_batch, setup->rows, arena, error, rows);
-  return status == MOTET_OK ? mt_setup_shapes(*rows, setup->rows, arena, error, microbatches) : status;
+  return status == MOTET_OK ? mt_setup_shapes(setup, setup->train, *rows, setup->rows, arena, error, microbatches)
+                            : status;
 }
 
 motet_status mt_setup_grouping(const mt_setup *setup, motet_error *error, mt_grouping **grouping) {
@@ -188,7 +198,7 @@ static motet_status find_features(const mt_dataset *dataset, mt_arena *arena, mo
 motet_status mt_setup_grouped(const mt_setup *setup, const mt_dataset *dataset, mt_grouping *grouping,
                               mt_arena *arena, motet_error *error, const mt_row **rows,
                               mt_planner_microbatch **microbatches) {
-  if (grouping == NULL) return mt_setup_shapes(*rows, setup->rows, arena, error, microbatches);
+  if (grouping == NULL) return mt_setup_shapes(setup, dataset, *rows, setup->rows, arena, error, microbatches);
   mt_grouped_row *grouped;
   motet_status status = mt_grouping_take(grouping, *rows, arena, error, &grouped);
   if (status == MOTET_ERROR_ILLEGAL) mt_error_key(error, "context.rank_tokens");
@@ -199,7 +209,8 @@ motet_status mt_setup_grouped(const mt_setup *setup, const mt_dataset *dataset, 
     ordered[i] = grouped[i].row;
     status = find_features(dataset, arena, error, &ordered[i]);
   }
-  if (status == MOTET_OK) status = mt_setup_shapes(ordered, setup->rows, arena, error, microbatches);
+  if (status == MOTET_OK)
+    status = mt_setup_shapes(setup, dataset, ordered, setup->rows, arena, error, microbatches);
   for (int32_t i = 0; i < setup->rows && status == MOTET_OK; i++) {
     mt_planner_group *groups = MT_ARENA_NEW(arena, mt_planner_group, grouped[i].group_count);
     if (groups == NULL) return mt_error_memory(error, (unsigned)grouped[i].group_count, "context groups");

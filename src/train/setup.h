@@ -31,6 +31,9 @@ void mt_setup_close(mt_setup *setup);
 /** Derives every phase's schedule, so that what is wrong with a later one shows before the first step. */
 motet_status mt_setup_check_phases(const mt_job *job, motet_error *error);
 
+/** Threads that a rank computes with: the job's, or those of the transport where it leaves them open. */
+int32_t mt_setup_threads(const mt_setup *setup, const mt_transport *transport);
+
 /** Makes the network compute as the job says: element and threads; those of the transport where it leaves them
  * open. */
 motet_status mt_setup_network(const mt_setup *setup, const mt_transport *transport, mt_network *network,
@@ -49,9 +52,9 @@ motet_status mt_setup_grouped(const mt_setup *setup, const mt_dataset *dataset, 
                               mt_arena *arena, motet_error *error, const mt_row **rows,
                               mt_planner_microbatch **microbatches);
 
-/** The shapes of given rows. */
-motet_status mt_setup_shapes(const mt_row *rows, int32_t count, mt_arena *arena, motet_error *error,
-                             mt_planner_microbatch **microbatches);
+/** The shapes of given rows, and what it takes to decode their pictures. */
+motet_status mt_setup_shapes(const mt_setup *setup, const mt_dataset *dataset, const mt_row *rows, int32_t count,
+                             mt_arena *arena, motet_error *error, mt_planner_microbatch **microbatches);
 
 /** The plan of a job's first step: what `motet plan JOB` shows. Free with mt_plan_free(). */
 motet_status mt_setup_plan(const mt_setup *setup, mt_arena *arena, motet_error *error, mt_plan *plan);

@@ -148,9 +148,10 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   };
   const int32_t threads = (int32_t)trainer->job->data.decode_threads;
   status = mt_interpreter_create(&options, error, &trainer->interpreter);
-  if (status == MOTET_OK) status = mt_feed_create(setup->train, threads, error, &trainer->feed);
+  const bool beside = trainer->transport->processors > 0;
+  if (status == MOTET_OK) status = mt_feed_create(setup->train, threads, beside, error, &trainer->feed);
   if (status == MOTET_OK && setup->eval != NULL)
-    status = mt_feed_create(setup->eval, threads, error, &trainer->eval_feed);
+    status = mt_feed_create(setup->eval, threads, beside, error, &trainer->eval_feed);
   if (status == MOTET_OK) status = mt_setup_grouping(setup, error, &trainer->grouping);
   if (status == MOTET_OK && setup->eval != NULL) status = mt_setup_grouping(setup, error, &trainer->eval_grouping);
   return status;
@@ -271,25 +272,6 @@ static motet_status open_cache(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
-/** Which rows have their features in the cache: each rank looks for some, and all learn of it. */
-static motet_status find_cached(mt_trainer *trainer, mt_planned_step *planned, motet_error *error) {
-  int32_t rows = trainer->setup.rows;
-  if (trainer->cache == NULL) return MOTET_OK;
-  double *found = MT_ARENA_NEW(planned->arena, double, rows);
-  if (found == NULL) return mt_error_memory(error, (unsigned)rows, "the rows that are cached");
-  motet_status status = MOTET_OK;
-  for (int32_t i = trainer->transport->rank; i < rows && status == MOTET_OK; i += trainer->transport->ranks) {
-    bool has = false;
-    if (planned->rows[i].tiles > 0) status = mt_feature_cache_has(trainer->cache, &planned->rows[i], error, &has);
-    found[i] = has ? 1 : 0;
-  }
-  if (status == MOTET_OK)
-    status = mt_all_reduce_doubles(trainer->transport, &trainer->writer.everyone, found, (size_t)rows,
-                                   &trainer->scratch, error);
-  for (int32_t i = 0; i < rows; i++) planned->microbatches[i].cached = found[i] > 0;
-  return status;
-}
-
 motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, const mt_train_options *options,
                              motet_error *error, mt_trainer *trainer) {
   *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport, .part = *part};
@@ -322,6 +304,7 @@ motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, con
 }
 
 void mt_trainer_close(mt_trainer *trainer) {
+  for (int64_t i = 0; i < 2; i++) mt_trainer_await(&trainer->planned[i]);
   mt_metrics_close(trainer->metrics);
   mt_feed_destroy(trainer->feed);
   mt_feed_destroy(trainer->eval_feed);
@@ -338,56 +321,6 @@ void mt_trainer_close(mt_trainer *trainer) {
   mt_setup_close(&trainer->setup);
   mt_arena_destroy(trainer->step_arena);
   mt_arena_destroy(trainer->arena);
-}
-
-/** The step's context groups, which a thread of its own has planned by now, and the next step's for it to plan. */
-static motet_status group_rows(mt_trainer *trainer, mt_planned_step *planned, int64_t step, motet_error *error) {
-  mt_grouping *grouping = trainer->grouping;
-  motet_status status = MOTET_OK;
-  if (grouping == NULL) return status;
-  if (trainer->grouped_up_to <= step) status = mt_grouping_submit(grouping, planned->rows, error);
-  if (status == MOTET_OK) status = mt_grouping_submit(grouping, planned->next_rows, error);
-  trainer->grouped_up_to = step + 2;
-  double before = mt_grouping_waited(grouping);
-  if (status == MOTET_OK)
-    status = mt_setup_grouped(&trainer->setup, trainer->setup.train, grouping, planned->arena, error,
-                              &planned->rows, &planned->microbatches);
-  planned->waited = mt_grouping_waited(grouping) - before;
-  return status;
-}
-
-motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *error, mt_planned_step **out) {
-  static const motet_carried nothing;
-  mt_planned_step *planned = &trainer->planned[step % 2];
-  const mt_planned_step *before = &trainer->planned[(step + 1) % 2];
-  *out = planned;
-  if (planned->step == step) return MOTET_OK;
-  mt_plan_free(&planned->plan);
-  mt_arena_reset(planned->arena);
-  planned->step = -1;
-  mt_planner_microbatch *next;
-  double begin = mt_interpreter_clock();
-  motet_status status =
-      mt_setup_rows(&trainer->setup, step, planned->arena, error, &planned->rows, &planned->microbatches);
-  if (status == MOTET_OK)
-    status = mt_setup_rows(&trainer->setup, step + 1, planned->arena, error, &planned->next_rows, &next);
-  if (status == MOTET_OK) status = group_rows(trainer, planned, step, error);
-  if (status == MOTET_OK) status = find_cached(trainer, planned, error);
-  bool continues = before->step == step - 1 && before->carried_count > 0;
-  if (status == MOTET_OK)
-    status = mt_planner_plan(trainer->setup.planner, MT_PLANNER_TRAIN, planned->microbatches,
-                             continues ? before->carried : &nothing, continues ? before->carried_count : 0,
-                             planned->arena, error, &planned->plan);
-  if (status == MOTET_OK)
-    status = mt_planner_carried(planned->plan.program, planned->arena, error, &planned->carried,
-                                &planned->carried_count);
-  if (status == MOTET_OK)
-    status = mt_feed_prefetch(trainer->feed, planned->plan.program, trainer->transport->rank, step, planned->rows,
-                              planned->next_rows, error);
-  if (status != MOTET_OK) return mt_error_context(error, status, "planning of step %" PRId64, step + 1);
-  planned->seconds = mt_interpreter_clock() - begin;
-  planned->step = step;
-  return MOTET_OK;
 }
 
 /** An evaluation that has no number is no reason to end the run, nor one to hide it. */

@@ -7,17 +7,25 @@
 #include "train/loop.h"
 #include "train/metrics.h"
 
+#include <pthread.h>
+
 /** A step's data and program, planned while the step before it still has to run. */
 typedef struct mt_planned_step {
   mt_arena *arena;
   int64_t step; /* from 0; -1: empty */
   const mt_row *rows, *next_rows;
-  double seconds; /* that planning took, and of these that it waited for the context groups */
-  double waited;
+  double seconds;    /* that planning took */
+  double group_wait; /* before that: for the context groups */
+  double waited;     /* that the step before it was done and the plan was not */
   mt_planner_microbatch *microbatches;
   mt_plan plan;
   motet_carried *carried; /* what it leaves to the next step */
   int32_t carried_count;
+  struct mt_trainer *trainer;
+  pthread_t thread; /* that plans, if `threaded`; status and error are its */
+  bool threaded;
+  motet_status status;
+  motet_error error;
 } mt_planned_step;
 
 /** A run's part with one plan for all its steps: a phase of the job. */
@@ -65,8 +73,16 @@ void mt_train_say(const mt_train_options *options, const char *format, ...) MT_P
 /** All ranks must come with the same @p value; @p what says of what it is the digest. */
 motet_status mt_trainer_agree(mt_trainer *trainer, uint64_t value, const char *what, motet_error *error);
 
-/** Plans step @p step (from 0) unless that is done already, and has its pictures decoded. */
+/** The plan of step @p step (from 0), made now or ahead; its pictures are being decoded. */
 motet_status mt_trainer_plan(mt_trainer *trainer, int64_t step, motet_error *error, mt_planned_step **planned);
+
+/** Has a thread plan step @p step and then have its pictures decoded, for mt_trainer_plan() to take. The step
+ * before it must have been planned. Nothing else may be planned, nor a cache be filled, before mt_trainer_await().
+ */
+motet_status mt_trainer_plan_ahead(mt_trainer *trainer, int64_t step, motet_error *error);
+
+/** Waits for the thread, if there is one. */
+void mt_trainer_await(mt_planned_step *planned);
 
 /** The mean loss per target token over the evaluation set. */
 motet_status mt_trainer_evaluate(mt_trainer *trainer, motet_error *error, double *loss);

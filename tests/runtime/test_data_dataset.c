@@ -301,7 +301,7 @@ static void test_pictures_that_change_are_errors(void **state) {
   unlink(picture);
   mt_prefetch *prefetch;
   float *pixels;
-  assert_int_equal(mt_prefetch_create(dataset, 1, 1, &error, &prefetch), MOTET_OK);
+  assert_int_equal(mt_prefetch_create(dataset, 1, 1, true, &error, &prefetch), MOTET_OK);
   assert_int_equal(mt_prefetch_post(prefetch, 1, row, &error), MOTET_OK);
   assert_int_equal(mt_prefetch_take(prefetch, 1, &error, &pixels), MOTET_ERROR_IO);
   assert_string_equal(error.file, picture);
@@ -323,11 +323,12 @@ static void test_prefetch_gives_the_same_pixels(void **state) {
   mt_prefetch *prefetch;
   float *pixels;
   assert_int_equal(mt_dataset_plan_range(dataset, 0, count, count, arena, &error, &rows), MOTET_OK);
-  assert_int_equal(mt_prefetch_create(dataset, 0, 1, &error, &prefetch), MOTET_ERROR_ARGUMENT);
-  assert_int_equal(mt_prefetch_create(dataset, 1, 0, &error, &prefetch), MOTET_ERROR_ARGUMENT);
-  /* In order and against it: the last row is beyond the capacity of one when it is asked for. */
+  assert_int_equal(mt_prefetch_create(dataset, 0, 1, false, &error, &prefetch), MOTET_ERROR_ARGUMENT);
+  assert_int_equal(mt_prefetch_create(dataset, 1, 0, false, &error, &prefetch), MOTET_ERROR_ARGUMENT);
+  /* In order, beside the caller, and against it: the last row is beyond the capacity when it is asked for. */
   for (int direction = 0; direction < 4; direction++) { /* twice by one thread, twice by three */
-    assert_int_equal(mt_prefetch_create(dataset, 1, direction < 2 ? 1 : 3, &error, &prefetch), MOTET_OK);
+    assert_int_equal(mt_prefetch_create(dataset, 1, direction < 2 ? 1 : 3, direction % 2 == 0, &error, &prefetch),
+                     MOTET_OK);
     int64_t taken = 0;
     for (int32_t i = 0; i < count; i++) assert_int_equal(mt_prefetch_post(prefetch, i, &rows[i], &error), MOTET_OK);
     assert_int_equal(mt_prefetch_post(prefetch, count - 1, &rows[0], &error), MOTET_ERROR_ARGUMENT);

@@ -160,7 +160,9 @@ static void test_profile_file_reads_back(void **state) {
   close(file);
   mt_layer_costs costs = {.optimizer_seconds_per_parameter = 1.5e-10,
                           .peak_operations_per_second = 2e11,
-                          .link = {.latency_seconds = 1e-6, .bytes_per_second = 3e9}};
+                          .link = {.latency_seconds = 1e-6, .bytes_per_second = 3e9},
+                          .decode = {1e-3, 2e-9, 3e-4, .measured = true},
+                          .spare_processors = 3};
   for (int kind = MT_INTERNVL_VISION_EMBED; kind < MT_LAYER_KINDS; kind++)
     for (int pass = 0; pass < MT_PASSES; pass++)
       for (int i = 0; i < MT_COST_FEATURES; i++) costs.seconds[kind][pass][i] = kind + 0.1 * pass + 0.01 * i;
@@ -172,6 +174,10 @@ static void test_profile_file_reads_back(void **state) {
   near(read.optimizer_seconds_per_parameter, 1.5e-10);
   near(read.peak_operations_per_second, 2e11);
   near(read.link.bytes_per_second, 3e9);
+  near(read.decode.medium_seconds, 1e-3);
+  near(read.decode.pixel_seconds, 2e-9);
+  near(read.decode.tile_seconds, 3e-4);
+  assert_true(read.decode.measured && read.spare_processors == 3);
   near(read.seconds[MT_INTERNVL_HEAD][MT_PASS_BACKWARD_W][MT_COST_TARGETS], MT_INTERNVL_HEAD + 0.34);
   FILE *damaged = fopen(path, "w");
   fputs("{\"optimizer_seconds_per_parameter\": 1, \"link\": {\"latency_seconds\": -1}}", damaged);
