@@ -62,7 +62,8 @@ static json_t *candidate_value(const mt_search_space *space, const mt_search_can
                  {"dedicated", c->dedicated},
                  {"microbatch", c->microbatch},
                  {"microbatches", c->microbatches},
-                 {"zero", c->zero}};
+                 {"zero", c->zero},
+                 {"shard_devices", c->shard_devices}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     json_object_set_new(value, numbers[i].name, json_integer(numbers[i].number));
   json_object_set_new(value, "placement", json_string(mt_search_manner_names[c->manner]));

@@ -79,34 +79,51 @@ motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,
 
 /* ---- the replica with most to do ---- */
 
-/* Deals the step's microbatches out to replicas and takes the one that computes longest. Inside it the lightest and
- * heaviest take turns, so that no two heavy ones meet. */
+int32_t mt_search_together(const mt_search_candidate *c) {
+  int32_t cell = c->tensor * c->ulysses * c->ring, group = c->shard_devices / cell;
+  if (c->zero < 2) return 1;
+  return c->shard_devices == 0 || group > c->data ? c->data : group > 1 ? group : 1;
+}
+
+/* Deals the step's microbatches out to replicas and takes the one that computes longest, or of groups of replicas
+ * the one whose slowest at each place do; heaviest first. */
 static motet_status choose_replica(mt_arena *arena, const mt_search_table *table, motet_error *error,
                                    mt_search_load *load) {
   const mt_search_batch *batch = table->batch;
-  int32_t each = load->microbatches, busiest = 0;
+  int32_t each = load->microbatches, groups = load->data / load->together, busiest = 0;
   if (batch->kinds == 1) {
     for (int32_t i = 0; i < each; i++) load->microbatch[i] = i;
     return MOTET_OK;
   }
-  double *sum = MT_ARENA_NEW(arena, double, load->data);
+  double *sum = MT_ARENA_NEW(arena, double, groups);
+  int32_t *held = MT_ARENA_NEW(arena, int32_t, load->data);
+  int32_t *worst = MT_ARENA_NEW(arena, int32_t, (int64_t)groups * each); /* (groups, places) */
   const int32_t *owner = mt_search_batch_owners(arena, table->batch, load->data);
-  if (sum == NULL || owner == NULL) return mt_error_memory(error, (unsigned long long)batch->count * 4, "replicas");
-  for (int32_t i = 0; i < batch->count; i++) sum[owner[i]] += table->kind_seconds[batch->kind[i]];
-  for (int32_t r = 1; r < load->data; r++)
-    if (sum[r] > sum[busiest]) busiest = r;
+  if (sum == NULL || held == NULL || worst == NULL || owner == NULL)
+    return mt_error_memory(error, (unsigned long long)batch->count * 4, "replicas");
+  for (int64_t i = 0; i < (int64_t)groups * each; i++) worst[i] = -1;
+  for (int32_t i = 0; i < batch->count; i++) {
+    int32_t group = owner[i] / load->together, *place = &worst[(int64_t)group * each + held[owner[i]]++];
+    if (*place < 0 || table->kind_seconds[batch->kind[i]] > table->kind_seconds[batch->kind[*place]]) *place = i;
+  }
+  for (int32_t g = 0; g < groups; g++) {
+    for (int32_t k = 0; k < each; k++) sum[g] += table->kind_seconds[batch->kind[worst[(int64_t)g * each + k]]];
+    if (sum[g] > sum[busiest]) busiest = g;
+  }
+  /* The lightest and heaviest take turns, so that no two heavy ones meet. */
   int32_t front = 0, back = each;
-  for (int32_t i = 0, turn = 0; i < batch->count; i++)
-    if (owner[i] == busiest) load->microbatch[turn++ % 2 == 0 ? --back : front++] = i;
+  for (int32_t k = 0; k < each; k++)
+    load->microbatch[k % 2 == 0 ? --back : front++] = worst[(int64_t)busiest * each + k];
   return MOTET_OK;
 }
 
 motet_status mt_search_load_make(mt_arena *arena, const mt_search_space *space, const mt_search_table *table,
-                                 int32_t data, motet_error *error, mt_search_load *load) {
+                                 int32_t data, int32_t together, motet_error *error, mt_search_load *load) {
   const mt_search_batch *batch = table->batch;
   int32_t layers = space->problem->architecture->model->layer_count, each = batch->count / data;
   *load = (mt_search_load){.data = data,
                            .microbatches = each,
+                           .together = together,
                            .microbatch = MT_ARENA_NEW(arena, int32_t, each),
                            .forward = MT_ARENA_NEW(arena, double, layers),
                            .backward = MT_ARENA_NEW(arena, double, layers),

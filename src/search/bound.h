@@ -23,14 +23,19 @@ motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,
 /** What the replica with most to do has of it. */
 typedef struct mt_search_load {
   int32_t data, microbatches;
+  int32_t together;                       /* replicas that wait for one another in each microbatch; 1: none does */
   int32_t *microbatch;                    /* [microbatches] in the batch, in the order in which they go */
   double *forward, *backward;             /* [layers] all its microbatches */
   double *least_forward, *least_backward; /* [layers] the fastest of them */
   double way, way_split; /* the slowest microbatch forth and back, with and without weight gradients */
 } mt_search_load;
 
+/** Replicas that gather weights, or reduce gradients, in each microbatch, and so go through the step in lockstep:
+ * the k-th heaviest of all of them stands for the k-th of one. */
+int32_t mt_search_together(const mt_search_candidate *candidate);
+
 motet_status mt_search_load_make(mt_arena *arena, const mt_search_space *space, const mt_search_table *table,
-                                 int32_t data, motet_error *error, mt_search_load *load);
+                                 int32_t data, int32_t together, motet_error *error, mt_search_load *load);
 
 /** No plan of the candidate is faster. */
 double mt_search_bound(const mt_search_space *space, const mt_search_load *load,

@@ -27,6 +27,7 @@ typedef struct mt_search_candidate {
   int32_t microbatch;     /* samples */
   int32_t microbatches;
   int32_t zero;
+  int32_t shard_devices; /* that divide weights and gradients, states over all (layered); 0: all */
   mt_search_manner manner;
   mt_search_saving saving;      /* of a plan: what it does where memory asks for it; of a candidate: open */
   double bound;                 /* seconds: no plan of it is faster */

@@ -483,5 +483,6 @@ void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {
   if (c->pipeline > 1 && c->manner == MT_MANNER_INLINE) mt_text_append(text, ", encoders inline");
   if (c->expert > 1) mt_text_append(text, ", expert %d", c->expert);
   if (c->zero > 0) mt_text_append(text, ", ZeRO %d", c->zero);
+  if (c->shard_devices > 0) mt_text_append(text, " in groups of %d devices, states over all", c->shard_devices);
   mt_text_append(text, ", microbatch %d", c->microbatch);
 }

@@ -54,7 +54,7 @@ typedef struct mt_search_problem {
   int32_t picture_count, global_batch;
   mt_search_data pool; /* of a trace: all its samples */
   int64_t seed;
-  mt_search_range tensor, context, pipeline, expert, microbatch, zero, chunks;
+  mt_search_range tensor, context, pipeline, expert, microbatch, zero, shard_devices, chunks;
   bool manners[MT_MANNERS];
   bool trunks[MT_SKELETON_KINDS]; /* skeletons of the pipeline */
   bool savings[2];                /* recompute, offload: what may be used where memory asks for it */

@@ -69,15 +69,18 @@ void mt_search_parallels(const mt_search_space *space, const mt_search_candidate
     p->data = c->data;
     p->pipeline = mt_search_cells(space, c);
     p->zero_level = c->zero;
+    p->layered = c->shard_devices > 0;
     p->expert = 1;
     if (j < space->trunk) {
       p->tensor = c->encoder_tensor;
       p->samples = cell / c->encoder_tensor;
+      p->shard_group = c->shard_devices / p->tensor;
       continue;
     }
     p->tensor = c->tensor;
     p->ulysses = c->ulysses;
     p->ring = c->ring;
+    p->shard_group = c->shard_devices / p->tensor;
     p->sequence_parallel = c->tensor > 1;
     if (space->problem->architecture->facts[j].experts > 0) p->expert = c->expert;
   }
@@ -101,11 +104,12 @@ static bool allowed(const mt_search_range *range, int32_t value, bool usual) {
 
 /* The load of the table with the candidate's data-parallel width. */
 static motet_status find_load(lister *l, const mt_search_load **load) {
+  int32_t together = mt_search_together(&l->now);
   for (int32_t i = 0; i < l->load_count; i++)
-    if (l->loads[i].data == l->now.data) return *load = &l->loads[i], MOTET_OK;
+    if (l->loads[i].data == l->now.data && l->loads[i].together == together) return *load = &l->loads[i], MOTET_OK;
   mt_search_load *made = &l->loads[l->load_count < LOADS_MAX ? l->load_count++ : LOADS_MAX - 1];
   *load = made;
-  return mt_search_load_make(l->arena, l->space, &l->table, l->now.data, l->error, made);
+  return mt_search_load_make(l->arena, l->space, &l->table, l->now.data, together, l->error, made);
 }
 
 static motet_status put(lister *l) {
@@ -147,6 +151,31 @@ static int32_t widest_data(const lister *l) {
   return data;
 }
 
+/* Whether groups of so many devices, more than one of them, divide the copies of every module's weights. */
+static bool shards_fit(const lister *l, int32_t devices) {
+  const mt_search_candidate *c = &l->now;
+  int32_t stage = c->tensor * c->ulysses * c->ring * c->data;
+  return devices < stage && stage % devices == 0 && devices % c->tensor == 0 && devices % c->encoder_tensor == 0;
+}
+
+/* All replicas divide what a level of ZeRO divides; of level 3 also a node's devices, or as many as the job says.
+ */
+static motet_status list_shards(lister *l) {
+  const mt_search_range *range = &l->problem->shard_devices;
+  int32_t node = mt_cluster_links(&l->problem->cluster).ranks_per_node;
+  motet_status status = MOTET_OK;
+  l->now.shard_devices = 0;
+  if (allowed(range, 0, true)) status = put(l);
+  for (int32_t i = 0; i < (range->count > 0 ? range->count : 1) && status == MOTET_OK && l->now.zero == 3; i++) {
+    int32_t devices = range->count > 0 ? range->values[i] : node;
+    if (devices < 2 || !shards_fit(l, devices)) continue;
+    l->now.shard_devices = devices;
+    status = put(l);
+  }
+  l->now.shard_devices = 0;
+  return status;
+}
+
 static motet_status list_rest(lister *l) {
   mt_search_candidate *c = &l->now;
   c->data = widest_data(l);
@@ -173,7 +202,7 @@ static motet_status list_rest(lister *l) {
         c->trunk = (mt_skeleton_kind)trunk;
         c->chunks = chunks;
         c->zero = zero;
-        status = put(l);
+        status = list_shards(l);
       }
     }
   }
@@ -303,7 +332,9 @@ motet_status mt_search_space_adopt(mt_arena *arena, const mt_search_space *space
   mt_search_table table;
   mt_search_load load;
   motet_status status = mt_search_table_make(arena, space, candidate, error, &table);
-  if (status == MOTET_OK) status = mt_search_load_make(arena, space, &table, candidate->data, error, &load);
+  int32_t together = mt_search_together(candidate);
+  if (status == MOTET_OK)
+    status = mt_search_load_make(arena, space, &table, candidate->data, together, error, &load);
   if (status == MOTET_OK) candidate->microbatch_of = load.microbatch;
   return status;
 }
@@ -319,6 +350,7 @@ static int compare_candidates(const void *left, const void *right) {
   BY(pipeline);
   BY(chunks);
   BY(zero);
+  BY(shard_devices);
   BY(trunk);
   BY(manner);
   BY(expert);

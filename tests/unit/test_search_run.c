@@ -1,4 +1,5 @@
 /* Searches: against judging every candidate, their bounds, the threads' number, and jobs that cannot be read. */
+#include "search/bound.h"
 #include "search/search.h"
 
 #include <math.h>
@@ -39,8 +40,8 @@ static mt_search_result search(mt_arena *arena, const mt_search_problem *problem
 }
 
 /* The best of all candidates, each judged; on the way, no bound is above what its candidate takes. */
-static void check_against_all(const char *workload) {
-  mt_search_problem *problem = problem_of(workload, NULL, 0);
+static void check_against_all(const char *workload, char *const *words, int count) {
+  mt_search_problem *problem = problem_of(workload, words, count);
   mt_arena *arena = mt_arena_create(), *scratch = mt_arena_create();
   mt_search_space space;
   mt_search_result result = search(arena, problem, 1, true, &space);
@@ -58,7 +59,7 @@ static void check_against_all(const char *workload) {
       fail_msg("candidate %d takes %g, its bound is %g", i, plan.seconds, space.candidates[i].bound);
     if (plan.memory_bytes <= problem->memory_bytes) best = fmin(best, plan.seconds);
   }
-  assert_true(space.count > 60);
+  assert_true(space.count > 30);
   assert_true(result.evaluated < space.count);
   mt_search_plan again;
   assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, MT_ORDER_QUICK, false, &error, &again),
@@ -74,8 +75,13 @@ static void check_against_all(const char *workload) {
 
 static void test_all_candidates(void **state) {
   (void)state;
-  check_against_all(UNIFORM);
-  check_against_all(VARIED);
+  char trunks[] = "search.trunk=[1f1b, zb1p, zbv, fold]", one[] = "search.trunk=[1f1b]",
+       level[] = "search.zero=[3]";
+  char nodes[] = "cluster.devices=16", few[] = "search.microbatch=[1]", batch[] = "train.global_batch=32";
+  char *split[] = {trunks}, *whole[] = {one}, *shards[] = {trunks, nodes, few, level, batch};
+  check_against_all(UNIFORM, split, 1);
+  check_against_all(VARIED, whole, 1);
+  check_against_all(VARIED, shards, 5);
 }
 
 static void test_threads_do_not_matter(void **state) {
@@ -125,6 +131,73 @@ static void test_trunks(void **state) {
     mt_plan_free(&result.plan.plan);
     mt_search_problem_destroy(problem);
   }
+  mt_arena_destroy(arena);
+}
+
+/* Groups of a node's devices are candidates of ZeRO 3 where there are more nodes, and divide every module's copies.
+ */
+static void test_shard_groups(void **state) {
+  (void)state;
+  char nodes[] = "cluster.devices=32", trunk[] = "search.trunk=[1f1b]", batch[] = "train.global_batch=32";
+  char *words[] = {nodes, trunk, batch};
+  motet_error error;
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  mt_search_problem *problem = problem_of(UNIFORM, words, 3);
+  assert_int_equal(mt_search_space_make(arena, problem, &problem->data, &error, &space), MOTET_OK);
+  int32_t groups = 0, modules = problem->architecture->model->module_count;
+  mt_parallel parallels[8];
+  for (int32_t i = 0; i < space.count; i++) {
+    const mt_search_candidate *c = &space.candidates[i];
+    if (c->shard_devices == 0) continue;
+    groups++;
+    assert_true(c->zero == 3 && c->shard_devices == 8);
+    mt_search_parallels(&space, c, parallels);
+    for (int32_t j = 0; j < modules; j++) {
+      if (mt_parallel_check(&parallels[j], &problem->cluster, &error) != MOTET_OK) fail_msg("%s", error.text);
+      assert_true(parallels[j].layered);
+      assert_int_equal(parallels[j].shard_group * parallels[j].tensor, 8);
+    }
+  }
+  assert_true(groups > 0);
+  mt_search_problem_destroy(problem);
+  mt_arena_destroy(arena);
+}
+
+/* Replicas that gather weights together wait for the slowest in each microbatch; others for the one with most in
+ * all. */
+static void test_lockstep(void **state) {
+  (void)state;
+  enum { DATA = 4, EACH = 4 };
+  motet_error error;
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  mt_search_problem *problem = problem_of(VARIED, NULL, 0);
+  assert_int_equal(mt_search_space_make(arena, problem, &problem->data, &error, &space), MOTET_OK);
+  mt_search_candidate one = space.candidates[0];
+  one.microbatch = 1;
+  mt_search_table table;
+  assert_int_equal(mt_search_table_make(arena, &space, &one, &error, &table), MOTET_OK);
+  const int32_t *owner = mt_search_batch_owners(arena, table.batch, DATA);
+  double sum[DATA] = {0}, slowest[EACH] = {0}, alone = 0, lockstep = 0;
+  int32_t held[DATA] = {0};
+  for (int32_t i = 0; i < table.batch->count; i++) {
+    double seconds = table.kind_seconds[table.batch->kind[i]];
+    sum[owner[i]] += seconds;
+    slowest[held[owner[i]]] = fmax(slowest[held[owner[i]]], seconds);
+    held[owner[i]]++;
+  }
+  for (int r = 0; r < DATA; r++) alone = fmax(alone, sum[r]);
+  for (int k = 0; k < EACH; k++) lockstep += slowest[k];
+  assert_true(lockstep > alone);
+  for (int together = 1; together <= DATA; together += DATA - 1) {
+    mt_search_load load;
+    double found = 0;
+    assert_int_equal(mt_search_load_make(arena, &space, &table, DATA, together, &error, &load), MOTET_OK);
+    for (int32_t k = 0; k < EACH; k++) found += table.kind_seconds[table.batch->kind[load.microbatch[k]]];
+    assert_true(fabs(found - (together == 1 ? alone : lockstep)) < 1e-12);
+  }
+  mt_search_problem_destroy(problem);
   mt_arena_destroy(arena);
 }
 
@@ -268,7 +341,8 @@ static void test_traces(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
-      cmocka_unit_test(test_trunks),         cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_trunks),         cmocka_unit_test(test_shard_groups),
+      cmocka_unit_test(test_lockstep),       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_generator),      cmocka_unit_test(test_stop),
       cmocka_unit_test(test_bad_jobs),       cmocka_unit_test(test_traces),
   };
