@@ -101,5 +101,6 @@ motet_status mt_error_system(motet_error *error, const char *what, const char *p
 }
 
 motet_status mt_error_memory(motet_error *error, unsigned long long bytes, const char *purpose) {
+  if (bytes == 0) return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for %s", purpose);
   return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for %s (%llu bytes)", purpose, bytes);
 }

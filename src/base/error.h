@@ -24,7 +24,7 @@ void mt_error_rule(motet_error *error, const char *rule, int rank, long long ins
 /** What the system refused: MOTET_ERROR_IO with "what: " and the text of errno, at @p path. */
 motet_status mt_error_system(motet_error *error, const char *what, const char *path);
 
-/** The error every failed allocation reports. */
+/** The error every failed allocation reports; @p bytes 0: of a size that the caller does not know. */
 motet_status mt_error_memory(motet_error *error, unsigned long long bytes, const char *purpose);
 
 #endif

@@ -138,7 +138,8 @@ static motet_status all_reduce(mt_transport *transport, const mt_rank_group *gro
   if (piece > count) piece = count;
   size_t share = piece / members + 1;
   batch transfers = {.transfers = calloc(2 * members, sizeof(mt_transfer *))};
-  if (transfers.transfers == NULL) return mt_error_memory(error, members, "a reduction's transfers");
+  if (transfers.transfers == NULL)
+    return mt_error_memory(error, 2 * members * sizeof(mt_transfer *), "a reduction's transfers");
   status = reserve(scratch, share * members * kind->size, error);
   for (size_t done = 0; done < count && status == MOTET_OK; done += piece) {
     size_t part = count - done < piece ? count - done : piece;
@@ -217,7 +218,8 @@ motet_status mt_gather(mt_transport *transport, const mt_rank_group *group, cons
   }
   memcpy(all, own_data, bytes);
   batch transfers = {.transfers = calloc((size_t)group->count, sizeof(mt_transfer *))};
-  if (transfers.transfers == NULL) return mt_error_memory(error, (unsigned)group->count, "a gather's transfers");
+  if (transfers.transfers == NULL)
+    return mt_error_memory(error, (size_t)group->count * sizeof(mt_transfer *), "a gather's transfers");
   for (int32_t i = 1; i < group->count && status == MOTET_OK; i++)
     status = post_recv(transport, group->ranks[i], tag_of(group), (char *)all + (size_t)i * bytes, bytes,
                        &transfers, error);

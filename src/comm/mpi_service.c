@@ -227,7 +227,7 @@ motet_status mt_mpi_service_start(mt_mpi_transport *transport, motet_error *erro
   transport->heartbeats = calloc(ranks, sizeof *transport->heartbeats);
   transport->heard_at = calloc(ranks, sizeof *transport->heard_at);
   if (transport->heartbeats == NULL || transport->heard_at == NULL)
-    return mt_error_memory(error, ranks, "the transport's heartbeats");
+    return mt_error_memory(error, ranks * (sizeof(mt_heartbeat) + sizeof(double)), "the transport's heartbeats");
   if (pthread_create(&transport->service, NULL, serve, transport) != 0)
     return mt_error_set(error, MOTET_ERROR_FAILED, "the transport's service thread could not be started");
   return MOTET_OK;

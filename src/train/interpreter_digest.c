@@ -51,7 +51,8 @@ size_t mt_interpreter_digest_count(const mt_interpreter *interpreter) {
 motet_status mt_interpreter_digest_tell(mt_interpreter *interpreter, motet_error *error, double *sums) {
   int32_t layers = layer_count(interpreter);
   if (interpreter->digests == NULL) interpreter->digests = calloc((size_t)layers + 1, sizeof *interpreter->digests);
-  if (interpreter->digests == NULL) return mt_error_memory(error, (unsigned)layers, "the weights' digests");
+  if (interpreter->digests == NULL)
+    return mt_error_memory(error, ((size_t)layers + 1) * sizeof *interpreter->digests, "the weights' digests");
   update(interpreter);
   /* One rank alone adds to each: halves are exact as doubles, and the others add zeros. */
   for (int32_t i = 0; i <= layers; i++) {

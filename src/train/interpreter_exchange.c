@@ -216,7 +216,7 @@ bool mt_interpreter_answers_for(const mt_interpreter *interpreter, int32_t layer
 static motet_status gradient_norm(mt_interpreter *interpreter, motet_error *error, double *norm) {
   int32_t layers = interpreter->program->layer_count;
   double *squares = MT_ARENA_NEW(interpreter->tables, double, layers);
-  if (squares == NULL) return mt_error_memory(error, (unsigned)layers, "the gradient's norm");
+  if (squares == NULL) return mt_error_memory(error, (size_t)layers * sizeof *squares, "the gradient's norm");
   int32_t count = mt_network_parameter_count(interpreter->options.network);
   for (int32_t i = 0; i < count; i++) {
     const mt_parameter *parameter = mt_network_parameter(interpreter->options.network, i);

@@ -97,7 +97,7 @@ static motet_status fill_stages(mt_interpreter *interpreter, motet_error *error)
   interpreter->trainable = MT_ARENA_NEW(interpreter->tables, bool, program->layer_count);
   if (interpreter->stages == NULL || interpreter->in_edges == NULL || trains == NULL ||
       interpreter->trainable == NULL)
-    return mt_error_memory(error, (unsigned)stages, "the stages");
+    return mt_error_memory(error, (size_t)stages * sizeof *interpreter->stages, "the stages");
   for (int32_t layer = 0; layer < program->layer_count; layer++)
     interpreter->trainable[layer] = program->layer_trainable[layer] != 0;
   for (int32_t s = 0; s < stages; s++) {
@@ -145,7 +145,9 @@ static motet_status allocate(mt_interpreter *interpreter, motet_error *error) {
       interpreter->gradients == NULL || interpreter->kept == NULL || interpreter->inputs == NULL ||
       interpreter->transfers == NULL || interpreter->wholes == NULL || interpreter->staged == NULL ||
       interpreter->pieces == NULL || interpreter->optimizer_ranks == NULL)
-    return mt_error_memory(error, (unsigned long long)(stages + edges), "a step's tables");
+    return mt_error_memory(error,
+                           (size_t)(2 * stages + 3 * edges) * sizeof(mt_value) + (size_t)stages * sizeof(mt_kept),
+                           "a step's tables");
   return MOTET_OK;
 }
 
@@ -310,7 +312,8 @@ motet_status mt_interpreter_carry(mt_interpreter *interpreter, motet_error *erro
   for (int64_t i = 0; i < cells; i++) count += interpreter->next_outputs[i].data != NULL;
   if (count == 0) return MOTET_OK;
   interpreter->carried = calloc((size_t)count, sizeof *interpreter->carried);
-  if (interpreter->carried == NULL) return mt_error_memory(error, (unsigned)count, "the carried features");
+  if (interpreter->carried == NULL)
+    return mt_error_memory(error, (size_t)count * sizeof *interpreter->carried, "the carried features");
   for (int64_t i = 0; i < cells; i++)
     if (interpreter->next_outputs[i].data != NULL)
       interpreter->carried[interpreter->carried_count++] =

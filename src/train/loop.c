@@ -240,11 +240,14 @@ static motet_status run_phase(const mt_job *job, const mt_train_options *options
     tell_phase(job, &view, number, &part, options);
   if (status == MOTET_OK) {
     status = run_all(&trainer, error);
+    /* Memory and, once all could be read, files are refused to one rank, which the error need not have known. */
+    if ((status == MOTET_ERROR_MEMORY || status == MOTET_ERROR_IO) && error->rank < 0)
+      error->rank = options->transport->rank;
     /* What was readable before the first step was the user's input; what fails now is a failure while running. */
     if (status != MOTET_OK && status != MOTET_ERROR_INTERRUPTED) status = error->status = MOTET_ERROR_FAILED;
   }
-  /* Messages under way would arrive in memory that closing gives back: the job ends before. */
   if (status == MOTET_ERROR_MEMORY && error->rank < 0) error->rank = options->transport->rank;
+  /* Messages under way would arrive in memory that closing gives back: the job ends before. */
   if (status != MOTET_OK && status != MOTET_ERROR_INTERRUPTED) mt_transport_fail(options->transport, error);
   mt_trainer_close(&trainer);
   *end = part.end;

@@ -76,7 +76,7 @@ motet_status mt_resume_choose(const mt_job *job, const mt_train_options *options
   int32_t *ranks = arena != NULL ? MT_ARENA_NEW(arena, int32_t, transport->ranks) : NULL;
   motet_status status = MOTET_OK;
   if (ranks == NULL) {
-    status = mt_error_memory(error, (unsigned)transport->ranks, "the ranks");
+    status = mt_error_memory(error, (size_t)transport->ranks * sizeof *ranks, "the ranks");
     goto done;
   }
   for (int32_t rank = 0; rank < transport->ranks; rank++) ranks[rank] = rank;

@@ -86,7 +86,7 @@ static motet_status share_out(const mt_trainer *trainer, const bool *trainable, 
   int32_t layers = model->layer_count, ranks = trainer->transport->ranks;
   bool *held = MT_ARENA_NEW(trainer->arena, bool, (int64_t)layers *ranks);
   int64_t *written = MT_ARENA_NEW(trainer->arena, int64_t, ranks);
-  if (held == NULL || written == NULL) return mt_error_memory(error, (unsigned)layers, "the trainer");
+  if (held == NULL || written == NULL) return mt_error_memory(error, (size_t)layers * (size_t)ranks, "the trainer");
   for (int32_t rank = 0; rank < ranks; rank++) mt_planner_held(planner, rank, held + (int64_t)rank * layers);
   for (int32_t layer = 0; layer < layers; layer++) layer_rank[layer] = -1;
   for (int32_t round = 0; round < layers; round++) {
@@ -108,7 +108,8 @@ static motet_status fill_writer(mt_trainer *trainer, motet_error *error) {
   int32_t layers = mt_planner_model(planner)->layer_count;
   bool *trainable = MT_ARENA_NEW(trainer->arena, bool, layers);
   int32_t *layer_rank = MT_ARENA_NEW(trainer->arena, int32_t, layers);
-  if (trainable == NULL || layer_rank == NULL) return mt_error_memory(error, (unsigned)layers, "the trainer");
+  if (trainable == NULL || layer_rank == NULL)
+    return mt_error_memory(error, (size_t)layers * sizeof *layer_rank, "the trainer");
   mt_planner_trainable(planner, trainable);
   motet_status status = share_out(trainer, trainable, error, layer_rank);
   if (status != MOTET_OK) return status;
@@ -130,7 +131,7 @@ static motet_status open_network(mt_trainer *trainer, motet_error *error) {
   bool *held = MT_ARENA_NEW(trainer->arena, bool, layers), *trainable = MT_ARENA_NEW(trainer->arena, bool, layers);
   trainer->sums = MT_ARENA_NEW(trainer->arena, double, setup->rows + 1);
   if (held == NULL || trainable == NULL || trainer->sums == NULL)
-    return mt_error_memory(error, (unsigned)layers, "the trainer");
+    return mt_error_memory(error, (size_t)setup->rows * sizeof(double), "the trainer");
   mt_planner_held(setup->planner, trainer->transport->rank, held);
   mt_planner_trainable(setup->planner, trainable);
   motet_status status = mt_network_create(&setup->config, held, trainable, error, &trainer->network);
@@ -219,7 +220,7 @@ static motet_status encoder_digest(mt_trainer *trainer, int32_t layers, motet_er
   double *sums = MT_ARENA_NEW(trainer->arena, double, 2 * (int64_t)layers);
   char *config;
   size_t bytes;
-  if (sums == NULL) return mt_error_memory(error, (unsigned)layers, "the encoder's digest");
+  if (sums == NULL) return mt_error_memory(error, 2 * (size_t)layers * sizeof *sums, "the encoder's digest");
   motet_status status = mt_file_read(trainer->setup.config_path, error, &config, &bytes);
   if (status != MOTET_OK) return status;
   mt_element element = mt_network_element(trainer->network);
@@ -400,8 +401,7 @@ motet_status mt_trainer_save(mt_trainer *trainer, int64_t step, motet_error *err
   motet_status status = mt_checkpoint_save(&trainer->writer, &state, error);
   if (board != NULL) mt_board_at(board, trainer->transport->rank)->state = MT_BOARD_RUNNING;
   if (status != MOTET_OK)
-    return mt_error_context(error, status, "rank %d, saving of the checkpoint after step %" PRId64,
-                            (int)trainer->transport->rank, step);
+    return mt_error_context(error, status, "saving of the checkpoint after step %" PRId64, step);
   mt_trainer_say(trainer, "saved %s/checkpoints/step-%" PRId64, job->output_dir, step);
   return MOTET_OK;
 }

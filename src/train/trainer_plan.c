@@ -10,7 +10,7 @@ static motet_status find_cached(mt_trainer *trainer, mt_planned_step *planned, m
   int32_t rows = trainer->setup.rows;
   if (trainer->cache == NULL) return MOTET_OK;
   double *found = MT_ARENA_NEW(planned->arena, double, rows);
-  if (found == NULL) return mt_error_memory(error, (unsigned)rows, "the rows that are cached");
+  if (found == NULL) return mt_error_memory(error, (size_t)rows * sizeof *found, "the rows that are cached");
   motet_status status = MOTET_OK;
   for (int32_t i = trainer->transport->rank; i < rows && status == MOTET_OK; i += trainer->transport->ranks) {
     bool has = false;

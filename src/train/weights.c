@@ -145,7 +145,7 @@ static motet_status list_tensors(const mt_weights_owners *owners, const family *
         good = MT_ARRAY_PUSH(texts, text);
       }
   }
-  return good ? MOTET_OK : mt_error_memory(error, texts->count * sizeof *texts->data, "the list of tensors");
+  return good ? MOTET_OK : mt_error_memory(error, (texts->count + 1) * sizeof *texts->data, "the list of tensors");
 }
 
 typedef struct piece {
@@ -182,7 +182,7 @@ static motet_status collect(mt_network *network, const mt_weights_owners *owners
       for (int k = 0; k < 2 && good; k++) good = add_piece(pieces, parameter, moment_prefixes[k], moments[k]);
     }
   }
-  return good ? MOTET_OK : mt_error_memory(error, pieces->count * sizeof(piece), "the list of tensors");
+  return good ? MOTET_OK : mt_error_memory(error, (pieces->count + 1) * sizeof(piece), "the list of tensors");
 }
 
 /** Values go into checksum and file in turn, so few that the file's copy finds them in the cache. */
@@ -215,7 +215,7 @@ static motet_status write_piece(mt_safetensors_writer *writer, const piece *writ
 
 static motet_status write_pieces(piece_array *pieces, const char *path, motet_error *error) {
   mt_safetensors_entry *entries = calloc(pieces->count + 1, sizeof *entries);
-  if (entries == NULL) return mt_error_memory(error, pieces->count, "the list of tensors");
+  if (entries == NULL) return mt_error_memory(error, pieces->count * sizeof *entries, "the list of tensors");
   for (size_t i = 0; i < pieces->count; i++) {
     entries[i] = pieces->data[i].entry;
     entries[i].name = pieces->data[i].name;

@@ -39,7 +39,7 @@ refuse 2 'train.seed' output_dir="$work/made" train.steps=2 train.seed=4
 # No room for the checkpoint: the last good one stays, the message names rank and file.
 expect 0 train train/job.yaml output_dir="$work/full" parallel.pipeline=1 train.steps=1
 ( ulimit -f 100; expect 3 train train/job.yaml output_dir="$work/full" parallel.pipeline=1 train.steps=2
-  grep -q 'rank 0, saving of the checkpoint after step 2' "$out.err" || fail "full disk: $(cat "$out.err")"
+  grep -q 'rank 0: saving of the checkpoint after step 2' "$out.err" || fail "full disk: $(cat "$out.err")"
   grep -q 'model.safetensors' "$out.err" || fail "full disk, without the file: $(cat "$out.err")" )
 [ "$(ls "$work/full/checkpoints")" = step-1 ] || fail "full disk: $(ls "$work/full/checkpoints")"
 expect 0 train train/job.yaml output_dir="$work/full" parallel.pipeline=1 train.steps=2

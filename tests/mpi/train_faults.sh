@@ -68,7 +68,7 @@ start 4 train.save_every=1
 sleep 0.5
 prlimit --pid "$(rank_process 1)" --fsize=8192
 begin=$(date +%s)
-ends 3 'rank 1, saving of the checkpoint after step [0-9]+: .*model-00002-of-00004.safetensors.*File too large'
+ends 3 'rank 1: saving of the checkpoint after step [0-9]+: .*(model|optimizer)-00002-of-00004.safetensors.*File too large'
 goes_on 4
 
 # A newer checkpoint with a shard cut short is passed over.
