@@ -1,0 +1,54 @@
+#!/bin/sh
+# Directories of a run that let nobody write any more while two ranks train, as after an error of a disk: all end within
+# five seconds with one message that names rank and file, and the last good checkpoint loads. Root may write wherever
+# permissions say otherwise: a mount of the ranks' own, laid over the directory, is read-only for root too.
+set -eu
+. "$(dirname "$0")/lib.sh"
+unshare -m --propagation private true 2>/dev/null || { echo "skipped: this machine lets nobody make mounts of their own"; exit 77; }
+
+start() { # key=value words; returns after three steps
+  rm -rf "$work/run"
+  unshare -m --propagation private "$MOTET" train train/job.yaml output_dir="$work/run" train.steps=1000000 "$@" >"$out" 2>"$out.err" &
+  process=$!
+  for tenth in $(seq 100); do
+    [ -s "$work/run/metrics.jsonl" ] && [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 3 ] && return
+    sleep 0.1
+  done
+  fail "no three steps within ten seconds: $(cat "$out.err")"
+}
+spoil() { # directory
+  nsenter -t "$process" -m sh -c 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"' - "$1"
+}
+ends() { # pattern of the one message; since $begin
+  code=0
+  wait "$process" || code=$?
+  [ $(($(date +%s) - begin)) -le 5 ] || fail "$1: it took more than five seconds"
+  [ "$code" -eq 3 ] || fail "$1: exit code $code: $(cat "$out.err")"
+  [ "$(grep -c '^motet: ' "$out.err")" -eq 1 ] || fail "$1: not one message: $(cat "$out.err")"
+  grep -q -E "$1" "$out.err" || fail "the message does not say '$1': $(cat "$out.err")"
+  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || sleep 1
+  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || fail "$1: a rank is left"
+}
+
+# Everything, with what would tell of the failure; and the place of checkpoints alone.
+for directory in run run/checkpoints; do
+  start train.save_every=2
+  begin=$(date +%s)
+  spoil "$work/$directory"
+  ends "rank 0: saving of the checkpoint after step [0-9]+: .*Read-only file system"
+  grep -q "$work/run/checkpoints" "$out.err" || fail "no file is named: $(cat "$out.err")"
+done
+grep -q 'Read-only file system' "$work/run/failure.json" || fail "the run does not keep how it failed"
+last=$(ls "$work/run/checkpoints" | sed -n 's/^step-//p' | sort -n | tail -n 1)
+expect 0 train train/job.yaml output_dir="$work/run" parallel.pipeline=1 train.steps=$((last + 1))
+grep -q "resuming from .*step-$last\$" "$out" && ! grep -q 'passed over' "$out" || fail "not from step $last: $(cat "$out")"
+
+# What is measured: timelines, and the metrics' own file, which is open and may not grow.
+start train.timeline_every=1
+begin=$(date +%s)
+spoil "$work/run/timeline"
+ends 'rank 0: .*/timeline/step-[0-9]+\..*Read-only file system'
+start train.timeline_every=0
+begin=$(date +%s)
+for rank in $(pgrep -f "output_dir=$work/run "); do prlimit --pid "$rank" --fsize=4096; done
+ends 'metrics.jsonl.*rank 0: .*File too large|rank 0: .*metrics.jsonl.*File too large'
