@@ -1,7 +1,7 @@
 # make        builds build/motet
 # make demo   sets up, builds, prepares pictures with captions and trains a vision-language model
 # make test   sets up, builds and passes every test
-.PHONY: all demo test bench fuzz equality format clean
+.PHONY: all demo test bench fuzz equality kills format clean
 
 all:
 	@tools/setup.sh
@@ -26,6 +26,10 @@ fuzz:
 # Hundreds of random ways to run one training against one rank.
 equality: all
 	MOTET=$(CURDIR)/build/motet TEST_DATA=tests/data tests/mpi/equality.py 0 300
+
+# Some fifty kills of ranks of training runs, at any moment; ten minutes.
+kills: all
+	MOTET=$(CURDIR)/build/motet TEST_DATA=tests/data tests/mpi/kills.py 0 26
 
 format:
 	find src include tests bench examples -name '*.[ch]' -exec clang-format -i {} +

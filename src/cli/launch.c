@@ -295,6 +295,25 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   return status;
 }
 
+/** The launcher's end without a word from a rank: ranks that have not begun may be those that were killed. */
+static void tell_absent(const watch *seen, mt_board *board, int code, motet_error *error) {
+  mt_text absent = {0};
+  int32_t count = 0;
+  for (int32_t rank = 0; rank < seen->ranks; rank++)
+    if (mt_board_at(board, rank)->process == 0) mt_text_append(&absent, count++ == 0 ? "%d" : ", %d", (int)rank);
+  if (absent.failed || count == 0)
+    mt_error_set(error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
+  else if (count == 1)
+    mt_error_set(error, MOTET_ERROR_FAILED,
+                 "rank %s could not be started, or was killed before it began (launcher's exit code %d)",
+                 absent.data, code);
+  else
+    mt_error_set(error, MOTET_ERROR_FAILED,
+                 "ranks %s have not begun: one could not be started, or was killed (launcher's exit code %d)",
+                 absent.data, code);
+  mt_text_free(&absent);
+}
+
 /** What to say and return when the launcher has ended. */
 static int judge(int status, const watch *seen, mt_board *board, const char *output_dir) {
   int32_t victim = seen->victim;
@@ -316,7 +335,7 @@ static int judge(int status, const watch *seen, mt_board *board, const char *out
       mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
     mt_run_failure_write(output_dir, &error);
   } else {
-    mt_error_set(&error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
+    tell_absent(seen, board, code, &error);
   }
   return mt_cli_fail(&error, false);
 }
