@@ -44,6 +44,7 @@ typedef struct machine {
   value *stash;                      /* [R][S][M][L] gradients of the layers' outputs, for BWD_W */
   uint8_t *saved, *loaded, *x_done, *next_loaded; /* [R][S][M] */
   value *sums;                                    /* [R][S] */
+  uint8_t *scattered;                             /* [R][S] reduced by parts, the new weights not gathered yet */
   value *tied_sums;                               /* [R][ties] */
   int32_t *forwards;                              /* [M][L] */
   posts *sends, *receives;                        /* [R][R] by source and destination */

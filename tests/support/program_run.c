@@ -36,6 +36,15 @@ static void gather_inputs(machine *m, int32_t rank, int32_t stage, int32_t micro
   }
 }
 
+/* Whether the stage is the first or a later one of empty ones that no layer stands before. */
+static bool begins_empty(const machine *m, int32_t stage) {
+  const motet_program *p = m->p;
+  if (p->stages[stage].layer_begin < p->stages[stage].layer_end) return false;
+  for (int32_t e = 0; e < m->E; e++)
+    if (p->edges[e].to == stage && !begins_empty(m, p->edges[e].from)) return false;
+  return true;
+}
+
 /* A module that no module feeds begins with data, loaded by its stage or by an empty one before it. */
 static bool needs_data(const machine *m, int32_t stage, int32_t layer) {
   const motet_program *p = m->p;
@@ -44,10 +53,8 @@ static bool needs_data(const machine *m, int32_t stage, int32_t layer) {
   for (int32_t i = 0; i < p->module_edge_count; i++) {
     if (p->module_edges[i].to == m->layer_module[layer]) return false;
   }
-  for (int32_t e = 0; e < m->E; e++) {
-    const motet_program_stage *from = &p->stages[p->edges[e].from];
-    before = before || (p->edges[e].to == stage && from->layer_begin == from->layer_end);
-  }
+  for (int32_t e = 0; e < m->E; e++)
+    before = before || (p->edges[e].to == stage && begins_empty(m, p->edges[e].from));
   return before;
 }
 
@@ -250,12 +257,25 @@ static int run_wait(machine *m, int32_t rank, const motet_instruction *i) {
   return 1;
 }
 
+/* Behind the optimizer each member of a scattered stage's group has new weights in its own part alone. */
+static bool finish_gather(machine *m, const motet_instruction *i) {
+  const motet_program *p = m->p;
+  const motet_buffer *b = &p->buffers[i->buffer];
+  for (int32_t j = 0; j < p->groups[i->peer].count; j++) {
+    int32_t rank = p->group_ranks[p->groups[i->peer].first + j];
+    if (b->kind == MOTET_BUFFER_PARAMETER && m->optimizers[rank] > 0)
+      m->scattered[(int64_t)rank * m->S + b->stage] = 0;
+  }
+  return true;
+}
+
 /* All members are there: what the collective does to the sums. */
 static bool finish_collective(machine *m, const motet_instruction *i) {
   const motet_program *p = m->p;
   motet_group group = p->groups[i->peer];
   value sum = 0, *of = NULL;
-  if (i->kind != MOTET_ALL_REDUCE) return true;
+  if (i->kind == MOTET_ALL_GATHER) return finish_gather(m, i);
+  if (i->kind != MOTET_ALL_REDUCE && i->kind != MOTET_REDUCE_SCATTER) return true;
   const motet_buffer *b = &p->buffers[i->buffer];
   bool tied = b->kind == MOTET_BUFFER_TIED_GRADIENT;
   if (!tied && b->kind != MOTET_BUFFER_WEIGHT_GRADIENT) return true;
@@ -267,6 +287,7 @@ static bool finish_collective(machine *m, const motet_instruction *i) {
                 : &m->sums[(int64_t)rank * m->S + b->stage];
       if (round == 0) sum += *of;
       if (round == 1) *of = sum;
+      if (round == 1 && !tied && i->kind == MOTET_REDUCE_SCATTER) m->scattered[(int64_t)rank * m->S + b->stage] = 1;
     }
   }
   return true;
@@ -298,6 +319,8 @@ static int run_collective(machine *m, int32_t rank, const motet_instruction *i) 
 static bool check_sums(machine *m, int32_t rank) {
   const motet_program *p = m->p;
   for (int32_t s = 0; s < m->S; s++) {
+    if (m->ended[rank] && m->scattered[(int64_t)rank * m->S + s])
+      return wrong(m, "rank %d: the new weights of stage %d are not gathered", rank, s);
     if (has(p, p->stages[s].group, rank) && m->sums[(int64_t)rank * m->S + s] != m->weights[s])
       return wrong(m, "rank %d: gradients of stage %d are not the sum", rank, s);
   }
@@ -422,6 +445,7 @@ static void take_state(machine *m) {
   m->x_done = TAKE(m, uint8_t, m->R * m->S * m->M);
   m->next_loaded = TAKE(m, uint8_t, m->R * m->S * m->M);
   m->sums = TAKE(m, value, m->R * m->S);
+  m->scattered = TAKE(m, uint8_t, m->R * m->S);
   m->tied_sums = TAKE(m, value, m->R * (p->tie_count + 1));
   m->forwards = TAKE(m, int32_t, m->M * m->L);
   m->sends = TAKE(m, posts, m->R * m->R);
