@@ -273,10 +273,21 @@ static motet_status open_cache(mt_trainer *trainer, motet_error *error) {
   return status;
 }
 
+/* A copy of the job file that is out of date on one host must not train. */
+static motet_status agree_on_job(mt_trainer *trainer, motet_error *error) {
+  mt_text text = {0};
+  mt_job_print(trainer->job, &text);
+  motet_status status = text.failed ? mt_error_memory(error, text.length, "the job's text")
+                                    : mt_trainer_agree(trainer, mt_digest_of(text.data, text.length), "job", error);
+  mt_text_free(&text);
+  return status;
+}
+
 motet_status mt_trainer_open(const mt_job *job, const mt_trainer_part *part, const mt_train_options *options,
                              motet_error *error, mt_trainer *trainer) {
   *trainer = (mt_trainer){.job = job, .options = options, .transport = options->transport, .part = *part};
   motet_status status = make_arenas(trainer, error);
+  if (status == MOTET_OK) status = agree_on_job(trainer, error);
   if (status == MOTET_OK) status = mt_setup_open(job, error, &trainer->setup);
   if (status == MOTET_OK && trainer->setup.ranks != trainer->transport->ranks)
     status = mt_error_set(error, MOTET_ERROR_ARGUMENT, "the job is for %d ranks, not %d", (int)trainer->setup.ranks,

@@ -17,6 +17,13 @@ refuse 2 'nowhere.jsonl' data.train=nowhere.jsonl
 refuse 1 'neighbours' schedule='<vision: transpose, projector: transpose(window=2), llm: 1f1b>'
 refuse 2 'vision, projector, llm' trainable='[visoin]'
 
+# Ranks that were started with other jobs, as by a copy that is out of date on one host.
+case $(ldd "$MOTET") in *libmpich*) run=mpiexec.mpich ;; *) run='mpirun.openmpi --oversubscribe' ;; esac
+code=0
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $run -n 1 "$MOTET" train train/job.yaml output_dir="$work/run" : \
+  -n 1 "$MOTET" train train/job.yaml output_dir="$work/run" train.steps=7 >"$out" 2>&1 || code=$?
+[ "$code" -ne 0 ] && grep -q 'another job than other ranks' "$out" || fail "other jobs on other ranks: $code, $(cat "$out")"
+
 # Weights: a missing file, a missing tensor, a file cut short, another shape.
 expect 0 train train/job.yaml output_dir="$work/made" train.steps=1
 model=$work/made/checkpoints/step-1
