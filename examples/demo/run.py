@@ -59,16 +59,16 @@ def layers_of_decoder():
         return json.load(config)["llm_config"]["num_hidden_layers"] + 2  # with the token embedding and the head
 
 
-def plan(schedule, trainable, split):
+def plan(schedule, trainable, split, profile):
     return json.loads(motet("plan", JOB, "schedule=" + schedule, "trainable=" + json.dumps(trainable),
-                            "parallel.split=" + json.dumps(split), "--json"))
+                            "parallel.split=" + json.dumps(split), "profile=" + profile, "--json"))
 
 
-def best_split(schedule, trainable):
+def best_split(schedule, trainable, profile="demo/profile.json"):
     """The decoder layers of the two stages with which the simulator finds the schedule fastest."""
     layers = layers_of_decoder()
     splits = [[first, layers - first] for first in range(2, layers - 1)]
-    return min(splits, key=lambda split: plan(schedule, trainable, split)["step_seconds"])
+    return min(splits, key=lambda split: plan(schedule, trainable, split, profile)["step_seconds"])
 
 
 def prepare():
@@ -79,18 +79,19 @@ def prepare():
 
 
 def compare_schedules(steps):
-    """Measured and simulated step times of three schedules; `fill` must win, frozen and trained."""
+    """Measured and simulated step times of three schedules, the latter two by a profile that the first one's run has
+    scaled; `fill` must win, frozen and trained."""
     won = True
     for name, trainable in (("frozen", DECODER), ("trained", EVERYTHING)):
         heading("two ranks, %s encoder: %d steps of each schedule, medians" % (name, steps))
         say("  %-8s %-9s %10s %10s %7s %6s   idle by cause, simulated" %
             ("schedule", "layers", "measured s", "simulated", "error", "idle"))
-        times = {}
+        times, profile = {}, "demo/profile.json"
         for label, schedule in (("inline", INLINE), ("prefix", PREFIX), ("fill", FILL)):
-            split = best_split(schedule, trainable)
-            planned = plan(schedule, trainable, split)
-            lines = train("compare-%s-%s" % (name, label), schedule=schedule, trainable=trainable,
-                          parallel__split=split, train__steps=steps, train__eval_every=0, train__save_every=0)[2:]
+            split = best_split(schedule, trainable, profile)
+            planned = plan(schedule, trainable, split, profile)
+            lines = train("compare-%s-%s" % (name, label), schedule=schedule, trainable=trainable, profile=profile,
+                          parallel__split=split, train__steps=steps, train__eval_every=0, train__save_every=0)[3:]
             times[label] = statistics.median(line["makespan_seconds"] for line in lines)
             expected = statistics.median(line["simulated_seconds"] for line in lines)
             causes = sorted(planned["idle_by_cause"].items(), key=lambda cause: -cause[1])
@@ -100,6 +101,9 @@ def compare_schedules(steps):
                 100 * statistics.median(line["idle_share"] for line in lines),
                 ", ".join("%s %.0f%%" % (cause.replace("_", " "), 100 * seconds / whole)
                           for cause, seconds in causes if seconds > 0.005 * whole)))
+            if label == "inline":
+                profile = "demo/profile-%s.json" % name
+                motet("profile", "--calibrate", "demo/compare-%s-inline" % name, "-o", profile)
         say("  fill against inline %+.1f%%, against prefix %+.1f%%" % (
             100 * (times["fill"] / times["inline"] - 1), 100 * (times["fill"] / times["prefix"] - 1)))
         won = won and times["fill"] < min(times["inline"], times["prefix"])
@@ -153,7 +157,7 @@ def main():
     quick = parser.parse_args().quick
     begin = time.time()
     prepare()
-    compare_schedules(4 if quick else 12)
+    compare_schedules(5 if quick else 23)
     compare_losses(2)
     train_model(12 if quick else 60)
     say("\ndemo: all of it in %.0f s" % (time.time() - begin))

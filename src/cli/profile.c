@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "train/compare.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -9,12 +10,14 @@
 #include <string.h>
 
 typedef struct profile_options {
-  const char *output;
+  const char *output, *calibrate;
 } profile_options;
 
 static const mt_option options[] = {
     {"output", MT_OPTION_TEXT, offsetof(profile_options, output), "FILE",
      "write the profile there (profile.json; short: -o)"},
+    {"calibrate", MT_OPTION_TEXT, offsetof(profile_options, calibrate), "RUN",
+     "measure nothing: scale the profile that RUN was planned with by what its steps took"},
 };
 
 static motet_status profile(const mt_job *job, mt_transport *transport, mt_board *board,
@@ -35,12 +38,48 @@ static motet_status profile(const mt_job *job, mt_transport *transport, mt_board
   return status;
 }
 
+/** The profile that a run was planned with, scaled. */
+static motet_status calibrate(const profile_options *chosen, motet_error *error) {
+  mt_arena *arena = mt_arena_create();
+  const char *path = arena != NULL ? mt_arena_format(arena, "%s/job.yaml", chosen->calibrate) : NULL;
+  if (path == NULL) {
+    mt_arena_destroy(arena);
+    return mt_error_memory(error, strlen(chosen->calibrate), "a path");
+  }
+  mt_job *job = NULL;
+  mt_comparison comparison;
+  mt_layer_costs costs;
+  motet_status status = mt_job_read(path, 0, NULL, error, &job);
+  if (status == MOTET_OK && job->profile == NULL) {
+    status = mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "the run was planned without a profile; `motet profile JOB.yaml` measures one");
+    mt_error_place(error, path, 0);
+    mt_error_key(error, "profile");
+  }
+  if (status == MOTET_OK) status = mt_comparison_read(chosen->calibrate, arena, error, &comparison);
+  if (status == MOTET_OK) status = mt_layer_costs_read(job->profile, error, &costs);
+  if (status == MOTET_OK) {
+    mt_comparison_calibrate(&comparison, &costs);
+    status = mt_layer_costs_write(&costs, chosen->output, error);
+  }
+  if (status == MOTET_OK)
+    printf("wrote %s: %s, scaled by the medians of %d steps of %s\n", chosen->output, job->profile,
+           (int)comparison.steps, chosen->calibrate);
+  mt_job_destroy(job);
+  mt_arena_destroy(arena);
+  return status;
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   profile_options chosen = {.output = "profile.json"};
   motet_error error;
   motet_error_clear(&error);
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  if (words == 0 && chosen.calibrate != NULL)
+    return calibrate(&chosen, &error) == MOTET_OK ? MT_EXIT_DONE : mt_cli_fail(&error, false);
   if (words == 0) mt_error_set(&error, MOTET_ERROR_ARGUMENT, "profile takes a job file");
+  if (words > 0 && chosen.calibrate != NULL)
+    words = -1, mt_error_set(&error, MOTET_ERROR_ARGUMENT, "--calibrate takes the job of its run, and no other");
   if (words <= 0) return mt_cli_usage(command, &error, false);
   mt_job *job;
   if (mt_job_read(argv[0], words - 1, argv + 1, &error, &job) != MOTET_OK) return mt_cli_fail(&error, false);
@@ -63,11 +102,13 @@ static int run(const mt_command *command, int argc, char **argv) {
 
 const mt_command mt_command_profile = {
     .name = "profile",
-    .arguments = "JOB.yaml [key=value ...] [-o FILE]",
+    .arguments = "JOB.yaml [key=value ...] [-o FILE] | --calibrate RUN [-o FILE]",
     .summary = "measure what layers, optimizer and messages cost here",
     .details = "Measures over the shapes of the job's first steps, on all of its ranks at once, and fits a linear "
                "model a\n"
-               "layer kind. A job uses it with 'profile: FILE'.",
+               "layer kind. A job uses it with 'profile: FILE'. What steps pay beyond layers measured alone a run "
+               "has\n"
+               "measured: --calibrate scales by it.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

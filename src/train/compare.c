@@ -97,6 +97,26 @@ static motet_status summarize(const line_array *lines, mt_arena *arena, motet_er
   return MOTET_OK;
 }
 
+/** What the kinds [first, last] took over what was simulated; 1 where a run has none of them. */
+static double ratio_of(const mt_comparison *comparison, int first, int last) {
+  double measured = 0, simulated = 0;
+  for (int kind = first; kind <= last; kind++) {
+    measured += comparison->kinds[kind].measured;
+    simulated += comparison->kinds[kind].simulated;
+  }
+  return measured > 0 && simulated > 0 ? measured / simulated : 1;
+}
+
+void mt_comparison_calibrate(const mt_comparison *comparison, mt_layer_costs *costs) {
+  const double forward = ratio_of(comparison, MOTET_FWD, MOTET_FWD),
+               backward = ratio_of(comparison, MOTET_BWD, MOTET_BWD_W);
+  for (int kind = 0; kind < MT_LAYER_KINDS; kind++)
+    for (int pass = 0; pass < MT_PASSES; pass++)
+      for (int feature = 0; feature < MT_COST_FEATURES; feature++)
+        costs->seconds[kind][pass][feature] *= pass == MT_PASS_FORWARD ? forward : backward;
+  costs->optimizer_seconds_per_parameter *= ratio_of(comparison, MOTET_OPTIM, MOTET_OPTIM);
+}
+
 motet_status mt_comparison_read(const char *path, mt_arena *arena, motet_error *error, mt_comparison *comparison) {
   const char *file = mt_arena_format(arena, "%s/timeline/steps.jsonl", path);
   if (file == NULL) return mt_error_memory(error, strlen(path), "a path");

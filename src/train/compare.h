@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "motet/program.h"
+#include "train/costs.h"
 
 /** Seconds, each the median over the steps; both 0 where the class does not occur. */
 typedef struct mt_comparison_pair {
@@ -21,5 +22,9 @@ typedef struct mt_comparison {
 
 /** Reads timeline/steps.jsonl of the run at @p path. */
 motet_status mt_comparison_read(const char *path, mt_arena *arena, motet_error *error, mt_comparison *comparison);
+
+/** Scales the times of forward, of backward and of the optimizer by what the run measured of each over what was
+ * simulated: what steps pay beyond layers measured alone. @p costs: those that the run was planned with. */
+void mt_comparison_calibrate(const mt_comparison *comparison, mt_layer_costs *costs);
 
 #endif

@@ -87,3 +87,21 @@ run profiled profile="$work/profile.json" train.steps=10
 expect 0 compare "$work/profiled" --json
 [ "$(field steps <"$out")" -eq 7 ] || fail "ten steps less three to warm up"
 [ -s "$work/profiled/timeline/step-10.trace.json" ] || fail "no timeline"
+
+# A profile scaled by the run: forward as a whole is measured over simulated dearer, kind by kind and pass by pass.
+mv "$out" "$work/comparison.json"
+expect 0 profile --calibrate "$work/profiled" -o "$work/calibrated.json"
+python3 - "$work" <<'END' || fail "the profile is not scaled by what the run measured"
+import json, sys
+def read(name): return json.load(open(sys.argv[1] + "/" + name))
+classes = {item["kind"]: item for item in read("comparison.json")["classes"]}
+before, after = read("profile.json")["kinds"], read("calibrated.json")["kinds"]
+for kind, passes in before.items():
+    for name, terms in passes.items():
+        of = classes["FWD" if name == "forward" else "BWD"]
+        for term, seconds in terms.items():
+            wanted = seconds * of["measured"] / of["simulated"]
+            assert abs(after[kind][name][term] - wanted) <= 1e-6 * wanted, (kind, name, term)
+END
+expect 2 profile --calibrate "$work/alone" -o "$work/none.json"
+expect 2 profile train/job.yaml --calibrate "$work/profiled"
