@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "data/frame.h"
 #include "data/image_header.h"
+#include "data/webp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,6 +98,23 @@ static motet_status make_packet(const void *data, size_t bytes, const char *name
   return MOTET_OK;
 }
 
+/* The file, or of one that moves its first frame. */
+static motet_status make_still(const mt_image_header *header, const void *data, size_t bytes, const char *name,
+                               motet_error *error, AVPacket **packet) {
+  motet_status status = make_packet(data, bytes, name, error, packet);
+  if (status != MOTET_OK || header->kind != MT_IMAGE_WEBP || !mt_webp_moves(data, bytes)) return status;
+  size_t length = mt_webp_still(data, bytes, (*packet)->data);
+  if (length == 0) {
+    status =
+        mt_error_set(error, MOTET_ERROR_PARSE,
+                     "%s is a moving WebP that is damaged, or whose first frame covers a part of it alone", name);
+    mt_error_place(error, name, 0);
+    return status;
+  }
+  av_shrink_packet(*packet, (int)length);
+  return MOTET_OK;
+}
+
 motet_status mt_image_decode(const void *data, size_t bytes, const char *name, motet_error *error,
                              mt_image *image) {
   *image = (mt_image){0};
@@ -110,8 +128,12 @@ motet_status mt_image_decode(const void *data, size_t bytes, const char *name, m
   av_log_set_level(AV_LOG_QUIET);
   AVPacket *packet = NULL;
   AVFrame *frame = av_frame_alloc();
-  status = frame == NULL ? no_memory(error, name, sizeof *frame) : make_packet(data, bytes, name, error, &packet);
+  status = frame == NULL ? no_memory(error, name, sizeof *frame)
+                         : make_still(&header, data, bytes, name, error, &packet);
   if (status == MOTET_OK) status = decode_frame(&header, packet, name, error, frame);
+  /* FFmpeg takes the spare byte of such pixels for transparency. */
+  if (status == MOTET_OK && frame->format == AV_PIX_FMT_BGRA && mt_image_has_spare_bytes(&header, data, bytes))
+    frame->format = AV_PIX_FMT_BGR0;
   if (status == MOTET_OK) status = mt_frame_image(&frame, name, error, image);
   av_packet_free(&packet);
   av_frame_free(&frame);

@@ -221,3 +221,7 @@ bool mt_image_is_whole(const mt_image_header *header, const unsigned char *data,
   default: return true;
   }
 }
+
+bool mt_image_has_spare_bytes(const mt_image_header *header, const unsigned char *data, size_t bytes) {
+  return header->kind == MT_IMAGE_BMP && bytes >= 34 && little(data + 30, 4) == 0;
+}

@@ -33,4 +33,7 @@ motet_status mt_image_header_read(mt_image_reader *read, void *context, const ch
  * the decoders find out about the other kinds. */
 bool mt_image_is_whole(const mt_image_header *header, const unsigned char *data, size_t bytes);
 
+/** Whether the fourth byte of a picture with four a pixel means nothing: an uncompressed BMP's. */
+bool mt_image_has_spare_bytes(const mt_image_header *header, const unsigned char *data, size_t bytes);
+
 #endif

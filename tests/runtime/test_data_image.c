@@ -44,7 +44,8 @@ static const struct {
                 {"progressive.jpg", 3, 0.2}, {"halved.jpg", 4, 0.2},       {"odd.jpg", 4, 0.2},
                 {"wide.jpg", 4, 0.2},        {"grey_jpeg.jpg", 1, 0.1},    {"lossless.webp", 0, 0},
                 {"lossy.webp", 4, 0.3},      {"lossy_alpha.webp", 4, 0.3}, {"still.gif", 0, 0},
-                {"moving.gif", 0, 0},        {"plain.bmp", 0, 0},          {"palette_bmp.bmp", 0, 0}};
+                {"moving.gif", 0, 0},        {"plain.bmp", 0, 0},          {"palette_bmp.bmp", 0, 0},
+                {"spare.bmp", 0, 0},         {"film.webp", 0, 0},          {"lossy_film.webp", 4, 0.3}};
 enum { PICTURE_COUNT = sizeof PICTURES / sizeof *PICTURES };
 
 static void test_decodes_like_pillow(void **state) {
@@ -90,7 +91,8 @@ static void test_refuses_truncated_pictures(void **state) {
     motet_error error;
     snprintf(path, sizeof path, IMAGES "pictures/%s", PICTURES[i].name);
     assert_int_equal(mt_file_read(path, &error, &data, &bytes), MOTET_OK);
-    bool moving = strcmp(PICTURES[i].name, "moving.gif") == 0; /* is whole with its first frame */
+    /* Is whole with its first frame. */
+    bool moving = strcmp(PICTURES[i].name, "moving.gif") == 0 || strstr(PICTURES[i].name, "film") != NULL;
     for (size_t kept = 0; kept < (moving ? bytes / 4 : bytes - 1); kept += kept < 64 ? 1 : 37) {
       /* The trailers: PNG's IEND chunk, a GIF's and a BMP's last bytes carry no picture. */
       if (bytes - kept <= 16 && strstr(path, ".jpg") == NULL) break;
@@ -101,6 +103,25 @@ static void test_refuses_truncated_pictures(void **state) {
       assert_string_equal(error.file, path);
       assert_null(image.rgb);
     }
+    free(data);
+  }
+}
+
+/* A first frame that covers a part alone, and one that reaches over the file's end. */
+static void test_refuses_odd_first_frames(void **state) {
+  (void)state;
+  for (int odd = 0; odd < 2; odd++) {
+    char *data;
+    size_t bytes;
+    motet_error error;
+    mt_image image;
+    assert_int_equal(mt_file_read(IMAGES "pictures/film.webp", &error, &data, &bytes), MOTET_OK);
+    char *frame = memmem(data, bytes, "ANMF", 4);
+    assert_non_null(frame);
+    frame[odd == 0 ? 8 : 6]++; /* the place from the left; the chunk's length */
+    assert_int_equal(mt_image_decode(data, bytes, "odd", &error, &image), MOTET_ERROR_PARSE);
+    assert_non_null(strstr(error.text, "moving WebP"));
+    assert_string_equal(error.file, "odd");
     free(data);
   }
 }
@@ -194,9 +215,10 @@ static void test_cuts_and_normalizes_tiles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_decodes_like_pillow),           cmocka_unit_test(test_refuses_truncated_pictures),
-      cmocka_unit_test(test_refuses_what_is_no_picture),    cmocka_unit_test(test_resizes_like_pillow),
-      cmocka_unit_test(test_chooses_the_published_tilings), cmocka_unit_test(test_cuts_and_normalizes_tiles),
+      cmocka_unit_test(test_decodes_like_pillow),       cmocka_unit_test(test_refuses_truncated_pictures),
+      cmocka_unit_test(test_refuses_odd_first_frames),  cmocka_unit_test(test_refuses_what_is_no_picture),
+      cmocka_unit_test(test_resizes_like_pillow),       cmocka_unit_test(test_chooses_the_published_tilings),
+      cmocka_unit_test(test_cuts_and_normalizes_tiles),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
