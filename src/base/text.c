@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,15 @@ void mt_text_append(mt_text *text, const char *format, ...) {
 void mt_text_free(mt_text *text) {
   free(text->data);
   *text = (mt_text){0};
+}
+
+mt_count_words mt_counted(int64_t count, const char *noun) {
+  mt_count_words words;
+  size_t length = strlen(noun);
+  bool hisses = length > 1 && (noun[length - 1] == 's' || noun[length - 1] == 'x' ||
+                               (noun[length - 1] == 'h' && (noun[length - 2] == 'c' || noun[length - 2] == 's')));
+  snprintf(words.text, sizeof words.text, "%" PRId64 " %s%s", count, noun, count == 1 ? "" : hisses ? "es" : "s");
+  return words;
 }
 
 motet_status mt_file_read(const char *path, motet_error *error, char **data, size_t *bytes) {

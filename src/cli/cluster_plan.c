@@ -36,7 +36,7 @@ static int print_cluster(const mt_cluster_setup *setup) {
                  setup->cluster.device.name);
   for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
     if (degrees[d].degree > 1 || d == 4) mt_text_append(&out, " %s %d,", degrees[d].name, degrees[d].degree);
-  mt_text_append(&out, " of which one replica is shown; a rank is %d device%s\n", cell, cell > 1 ? "s" : "");
+  mt_text_append(&out, " of which one replica is shown; a rank is %s\n", mt_counted(cell, "device").text);
   int code = out.failed ? MT_EXIT_FAILURE : mt_cli_print(out.data);
   mt_text_free(&out);
   return code;

@@ -47,8 +47,8 @@ static void print_row(mt_text *text, const char *name, const mt_comparison_pair 
 }
 
 static void print_table(const mt_comparison *comparison, mt_text *text) {
-  mt_text_append(text, "seconds, medians of %d steps\n  %-12s %12s %12s %9s\n", (int)comparison->steps, "",
-                 "measured", "simulated", "");
+  mt_text_append(text, "seconds, medians of %s\n  %-12s %12s %12s %9s\n",
+                 mt_counted(comparison->steps, "step").text, "", "measured", "simulated", "");
   print_row(text, "makespan", &comparison->makespan);
   for (int32_t rank = 0; rank < comparison->rank_count; rank++) {
     char name[32];

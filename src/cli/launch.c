@@ -57,6 +57,7 @@ typedef struct reporter {
   mt_board *board; /* NULL: none */
   const char *output_dir;
   int32_t rank;
+  bool json;
 } reporter;
 
 /** What this rank is at. */
@@ -67,8 +68,8 @@ static void tell_place(void *context, char *text, size_t size) {
 
 static void report(void *context, const motet_error *error) {
   const reporter *this = context;
-  int code = mt_cli_fail(error, false);
-  fflush(stderr);
+  int code = mt_cli_fail(error, this->json);
+  fflush(NULL);
   mt_run_failure_write(this->output_dir, error);
   if (this->board != NULL) mt_board_note_report(this->board, code);
 }
@@ -82,18 +83,18 @@ static void keep_memory(void) {
 }
 
 /** Rank 0 says where all are. */
-static motet_status tell_places(mt_transport *transport, const mt_place *place, motet_error *error) {
+static motet_status tell_places(mt_transport *transport, const mt_place *place, FILE *to, motet_error *error) {
   mt_text text = {0};
   motet_status status = mt_place_describe(transport, place, error, &text);
   if (status == MOTET_OK && transport->rank == 0 && text.data != NULL) {
-    fputs(text.data, stdout);
-    fflush(stdout);
+    fputs(text.data, to);
+    fflush(to);
   }
   mt_text_free(&text);
   return status;
 }
 
-static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool saves, void *context) {
+static int run_rank(const mt_job *job, bool launched, const mt_launch_options *how) {
   motet_error error;
   motet_error_clear(&error);
   mt_board *board = NULL;
@@ -107,9 +108,9 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
     own_place = mt_board_at(board, rank);
   }
-  if (saves) handle_signals();
+  if (how->saves) handle_signals();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
-  reporter teller = {board, job->output_dir, rank};
+  reporter teller = {board, job->output_dir, rank, how->json};
   if (rank == 0) mt_run_failure_forget(job->output_dir);
   mt_transport_options options = {.ranks = ranks,
                                   .hang_seconds = job->train.hang_seconds,
@@ -128,13 +129,13 @@ static int run_rank(const mt_job *job, bool launched, mt_rank_body *body, bool s
   }
   mt_place place;
   mt_place_rank(transport, job->train.bind == MT_JOB_BIND_CORES, &place);
-  status = tell_places(transport, &place, &error);
-  if (status == MOTET_OK) status = body(job, transport, board, &signals_seen, context, &error);
+  status = tell_places(transport, &place, how->json ? stderr : stdout, &error);
+  if (status == MOTET_OK) status = how->body(job, transport, board, &signals_seen, how->context, &error);
   if (board != NULL) mt_board_at(board, rank)->state = MT_BOARD_FINISHED;
   int code = MT_EXIT_DONE;
   if (status == MOTET_ERROR_INTERRUPTED) {
     code = MT_EXIT_INTERRUPTED;
-    if (transport->rank == 0) fprintf(stderr, "motet: %s\n", error.text);
+    if (transport->rank == 0) mt_cli_fail(&error, how->json);
     if (board != NULL) mt_board_note_report(board, code); /* not every launcher hands exit codes on */
   } else if (status != MOTET_OK) {
     code = mt_cli_exit_code(error.status);
@@ -315,7 +316,7 @@ static void tell_absent(const watch *seen, mt_board *board, int code, motet_erro
 }
 
 /** What to say and return when the launcher has ended. */
-static int judge(int status, const watch *seen, mt_board *board, const char *output_dir) {
+static int judge(int status, const watch *seen, mt_board *board, const char *output_dir, bool json) {
   int32_t victim = seen->victim;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (mt_board_reported(board) >= 0) return mt_board_reported(board);
@@ -337,22 +338,23 @@ static int judge(int status, const watch *seen, mt_board *board, const char *out
   } else {
     tell_absent(seen, board, code, &error);
   }
-  return mt_cli_fail(&error, false);
+  return mt_cli_fail(&error, json);
 }
 
-static int start_ranks(int32_t ranks, const char *output_dir, char *const *arguments, bool saves) {
+static int start_ranks(int32_t ranks, const char *output_dir, char *const *arguments,
+                       const mt_launch_options *how) {
   motet_error error;
   mt_board *board;
   char path[] = "/dev/shm/motet-XXXXXX";
   int file = mkstemp(path);
   if (file < 0) {
     mt_error_set(&error, MOTET_ERROR_IO, "the ranks' board cannot be made: %s", strerror(errno));
-    return mt_cli_fail(&error, false);
+    return mt_cli_fail(&error, how->json);
   }
   close(file);
   int code = MT_EXIT_FAILURE;
   if (mt_board_open(path, ranks, &error, &board) != MOTET_OK) {
-    code = mt_cli_fail(&error, false);
+    code = mt_cli_fail(&error, how->json);
   } else {
     setenv(BOARD_VARIABLE, path, 1);
     fflush(NULL);
@@ -364,14 +366,14 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
     if (child == 0) become_launcher(ranks, arguments);
     if (child > 0) {
       launcher_process = child;
-      asks_first = saves;
+      asks_first = how->saves;
       handle_signals();
       int status = wait_for_launcher(&this, child, board);
       launcher_process = 0;
-      code = judge(status, &this, board, output_dir);
+      code = judge(status, &this, board, output_dir, how->json);
     } else {
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
-      code = mt_cli_fail(&error, false);
+      code = mt_cli_fail(&error, how->json);
     }
     if (this.epoll >= 0) close(this.epoll);
     free(this.processes);
@@ -381,9 +383,9 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
   return code;
 }
 
-int mt_launch(const mt_job *job, char *const *arguments, mt_rank_body *body, bool saves, void *context) {
+int mt_launch(const mt_job *job, char *const *arguments, const mt_launch_options *options) {
   int32_t ranks = (int32_t)(job->parallel.pipeline * job->parallel.data * job->parallel.context);
   bool launched = mt_transport_launched(NULL, NULL);
-  if (launched || ranks == 1) return run_rank(job, launched, body, saves, context);
-  return start_ranks(ranks, job->output_dir, arguments, saves);
+  if (launched || ranks == 1) return run_rank(job, launched, options);
+  return start_ranks(ranks, job->output_dir, arguments, options);
 }

@@ -265,14 +265,13 @@ static void print_kinds(mt_text *out, const question *asked, int32_t module) {
 
 static void print_data(mt_text *out, const question *asked) {
   mt_text_append(out, "one microbatch:");
-  if (asked->tokens >= 0) mt_text_append(out, " %lld tokens", (long long)asked->tokens);
+  if (asked->tokens >= 0) mt_text_append(out, " %s", mt_counted(asked->tokens, "token").text);
   if (asked->shape.picture_count > 0) {
     if (asked->tokens >= 0) mt_text_append(out, ",");
     if (asked->picture.frames > 1)
       mt_text_append(out, " a clip of %d frames,", asked->picture.frames);
     else
-      mt_text_append(out, " %d picture%s of", asked->shape.picture_count,
-                     asked->shape.picture_count == 1 ? "" : "s");
+      mt_text_append(out, " %s of", mt_counted(asked->shape.picture_count, "picture").text);
     mt_text_append(out, " %d x %d", asked->picture.height, asked->picture.width);
   }
   if (asked->extents[MT_ROWS_FEATURES] > 0)

@@ -239,7 +239,7 @@ static void append_group(mt_text *text, const motet_pack_plan *plan, const motet
   append_bar(text, whole > 0 ? group->seconds / whole : 0, BAR_WIDTH, terminal);
   mt_text_append(text, " %9.4g s", group->seconds);
   if (plan->microbatch_count == 1 && group->start > 0) mt_text_append(text, " from %.4g s", group->start);
-  mt_text_append(text, "  %lld tokens:", (long long)group->tokens);
+  mt_text_append(text, "  %s:", mt_counted(group->tokens, "token").text);
   for (int32_t i = 0; i < group->sequence_count && i < NAMED_MAX; i++)
     mt_text_append(text, " %s", trace->items[plan->sequences[group->sequence_first + i]].id);
   if (group->sequence_count > NAMED_MAX) mt_text_append(text, " and %d more", group->sequence_count - NAMED_MAX);
@@ -260,12 +260,13 @@ static int print_plan(const motet_pack_plan *plan, double seconds, const mt_trac
       const motet_pack_group *group = &plan->groups[microbatch->group_first + g];
       busy += group->degree * group->seconds;
     }
-    mt_text_append(&text, "\nmicrobatch %lld: %.6g s, %lld groups, %.6g busy rank-seconds\n  %-16s %4s\n",
-                   (long long)m, microbatch->value, (long long)microbatch->group_count, busy, "ranks", "d");
+    mt_text_append(&text, "\nmicrobatch %lld: %.6g s, %s, %.6g busy rank-seconds\n  %-16s %4s\n", (long long)m,
+                   microbatch->value, mt_counted(microbatch->group_count, "group").text, busy, "ranks", "d");
     for (int64_t g = 0; g < microbatch->group_count && g < GROUPS_SHOWN; g++)
       append_group(&text, plan, &plan->groups[microbatch->group_first + g], microbatch->value, trace, &terminal);
     if (microbatch->group_count > GROUPS_SHOWN)
-      mt_text_append(&text, "  ... and %lld groups more\n", (long long)microbatch->group_count - GROUPS_SHOWN);
+      mt_text_append(&text, "  ... and %s more\n",
+                     mt_counted(microbatch->group_count - GROUPS_SHOWN, "group").text);
   }
   if (plan->deferred_count > 0) mt_text_append(&text, "\ndeferred, no room:");
   for (int64_t i = 0; i < plan->deferred_count; i++)

@@ -9,9 +9,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#define STANDARD_UNIT "f=1, x=1, w=1"
 
 typedef struct show_options {
   const char *unit, *format;
@@ -36,10 +33,10 @@ typedef struct shown {
 
 static motet_status read_file(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
                               shown *what) {
-  mt_times_options how = {.unit = chosen->unit, .standard = STANDARD_UNIT, .format = chosen->format};
+  mt_times_options how = {.unit = chosen->unit, .standard = MT_STANDARD_UNIT, .format = chosen->format};
   motet_status status = mt_timed_program_read(arena, path, &how, error, &what->timed);
   if (status == MOTET_OK && what->timed.standard)
-    fprintf(stderr, "motet: %s has no times of its own: drawn with --unit '%s'\n", path, STANDARD_UNIT);
+    fprintf(stderr, "motet: %s has no times of its own: drawn with --unit '%s'\n", path, MT_STANDARD_UNIT);
   return status;
 }
 
@@ -72,26 +69,14 @@ static motet_status draw(const shown *what, const show_options *chosen, motet_er
   return status;
 }
 
-static motet_status describe(const shown *what, motet_error *error, mt_text *text) {
-  mt_report_plan plan = mt_timed_program_report(&what->timed);
-  json_t *document = mt_report_json_plan(&plan);
-  char *dump = NULL;
-  if (document != NULL &&
-      json_object_set_new(document, "step", what->step > 0 ? json_integer(what->step) : json_null()) == 0)
-    dump = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-  json_decref(document);
-  if (dump == NULL) return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for the step's JSON document");
-  mt_text_append(text, "%s\n", dump);
-  free(dump);
-  return MOTET_OK;
-}
-
 static motet_status show(mt_arena *arena, const char *path, const show_options *chosen, motet_error *error,
                          mt_text *text) {
   shown what = {0};
   motet_status status =
       mt_run_is(path) ? read_run(arena, path, chosen, error, &what) : read_file(arena, path, chosen, error, &what);
-  if (status == MOTET_OK) status = chosen->json ? describe(&what, error, text) : draw(&what, chosen, error, text);
+  if (status == MOTET_OK)
+    status = chosen->json ? mt_timed_program_document(&what.timed, what.step, error, text)
+                          : draw(&what, chosen, error, text);
   if (status == MOTET_OK && text->failed) status = mt_error_memory(error, text->length, "a timeline");
   mt_timed_program_free(&what.timed);
   return status;

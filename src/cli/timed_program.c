@@ -4,6 +4,8 @@
 #include "cli/program_file.h"
 #include "order/unit_costs.h"
 
+#include <stdlib.h>
+
 static motet_status unit_times(mt_arena *arena, const char *unit, const mt_times_options *options,
                                motet_error *error, mt_timed_program *timed) {
   mt_unit *units;
@@ -50,6 +52,20 @@ void mt_timed_program_free(mt_timed_program *timed) {
   motet_verification_free(&timed->verification);
   motet_program_destroy(timed->program);
   *timed = (mt_timed_program){0};
+}
+
+motet_status mt_timed_program_document(const mt_timed_program *timed, int64_t step, motet_error *error,
+                                       mt_text *text) {
+  mt_report_plan plan = mt_timed_program_report(timed);
+  json_t *document = mt_report_json_plan(&plan);
+  char *dump = NULL;
+  if (document != NULL && json_object_set_new(document, "step", step > 0 ? json_integer(step) : json_null()) == 0)
+    dump = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  json_decref(document);
+  if (dump == NULL) return mt_error_set(error, MOTET_ERROR_MEMORY, "no memory for the step's JSON document");
+  mt_text_append(text, "%s\n", dump);
+  free(dump);
+  return MOTET_OK;
 }
 
 mt_report_plan mt_timed_program_report(const mt_timed_program *timed) {

@@ -3,7 +3,10 @@
 #ifndef MT_CLI_TIMED_PROGRAM_H
 #define MT_CLI_TIMED_PROGRAM_H
 
+#include "base/text.h"
 #include "report/document.h"
+
+#define MT_STANDARD_UNIT "f=1, x=1, w=1"
 
 typedef struct mt_times_options {
   const char *unit;     /* as --unit takes it; NULL: the file's own times */
@@ -28,6 +31,10 @@ motet_status mt_timed_program_read(mt_arena *arena, const char *path, const mt_t
                                    motet_error *error, mt_timed_program *timed);
 
 void mt_timed_program_free(mt_timed_program *timed);
+
+/** The document of `motet show`: a report's, with the number of the measured @p step, 0 for a plan. */
+motet_status mt_timed_program_document(const mt_timed_program *timed, int64_t step, motet_error *error,
+                                       mt_text *text);
 
 /** What a report says about it. */
 mt_report_plan mt_timed_program_report(const mt_timed_program *timed);

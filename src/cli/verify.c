@@ -129,8 +129,8 @@ static int accept(const motet_program *program, const motet_verification *verifi
     free(dump);
     json_decref(document);
   } else {
-    mt_text_append(&text, "accepted: %d ranks, %lld instructions, digest %s\n", program->ranks, instructions,
-                   digest);
+    mt_text_append(&text, "accepted: %s, %s, digest %s\n", mt_counted(program->ranks, "rank").text,
+                   mt_counted(instructions, "instruction").text, digest);
     mt_text_append(&text, "peak activations %g microbatch-stages", activations);
     if (peak > 0) mt_text_append(&text, ", peak memory %.1f MiB", (double)peak / (1 << 20));
     mt_text_append(&text, "\n");

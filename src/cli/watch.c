@@ -1,9 +1,11 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "cli/timed_program.h"
 #include "cli/waiter.h"
 #include "report/progress.h"
 #include "report/run.h"
+#include "report/run_document.h"
 #include "report/run_failure.h"
 #include "report/timeline.h"
 #include "sim/measured.h"
@@ -23,7 +25,7 @@
 enum { TIMELINE_RANKS = 8, PIPED_TIMELINE_RANKS = 16 };
 
 typedef struct watch_options {
-  bool once;
+  bool once, json;
   double interval;
   int64_t width;
 } watch_options;
@@ -32,11 +34,15 @@ static const mt_option options[] = {
     {"once", MT_OPTION_FLAG, offsetof(watch_options, once), NULL, "print the run as it stands, and end"},
     {"interval", MT_OPTION_POSITIVE, offsetof(watch_options, interval), "SECONDS", "between two looks (1)"},
     {"width", MT_OPTION_COLUMNS, offsetof(watch_options, width), "COLUMNS", "columns to fill (the terminal's)"},
+    {"json", MT_OPTION_FLAG, offsetof(watch_options, json), NULL,
+     "print one JSON document of the run or plan as it stands, and end"},
 };
 
-/* What is known of the run, from look to look. */
+/* What is known of the run or plan, from look to look. */
 typedef struct watched {
   const char *path;
+  bool is_plan;            /* a file, not a run's directory */
+  struct timespec changed; /* the plan, when it was drawn last */
   mt_history history;
   mt_arena *arena; /* of one look */
   const char *failure;
@@ -85,13 +91,48 @@ static double quiet_seconds(const watched *run) {
   return (double)(now.tv_sec - information.st_mtim.tv_sec);
 }
 
+/* A plan as it is; drawn anew where it has been written anew. One that does not read then leaves the last picture.
+ */
+static motet_status look_at_plan(watched *plan, int width, bool again, motet_error *error, mt_text *text) {
+  struct stat information = {0};
+  bool there = stat(plan->path, &information) == 0;
+  bool same = there && again && information.st_mtim.tv_sec == plan->changed.tv_sec &&
+              information.st_mtim.tv_nsec == plan->changed.tv_nsec && width == plan->timeline_width;
+  if (!same) {
+    mt_times_options how = {.standard = MT_STANDARD_UNIT};
+    mt_timed_program timed;
+    mt_text drawn = {0};
+    mt_terminal terminal = mt_terminal_find();
+    mt_timeline_options picture = {
+        .width = width, .color = terminal.color, .unicode = terminal.unicode, .digits = true};
+    motet_status status = mt_timed_program_read(plan->arena, plan->path, &how, error, &timed);
+    mt_text_append(&drawn, "%s  %s%s\n\n", plan->path, timed.standard ? "no times of its own: " : "",
+                   timed.standard ? MT_STANDARD_UNIT : "");
+    if (status == MOTET_OK)
+      status = mt_report_timeline(timed.program, timed.simulation->start, timed.simulation->finish,
+                                  timed.simulation->idle_cause, &picture, error, &drawn);
+    mt_timed_program_free(&timed);
+    if (status != MOTET_OK) mt_text_free(&drawn);
+    if (status != MOTET_OK && !again) return status;
+    if (status == MOTET_OK) {
+      mt_text_free(&plan->timeline);
+      plan->timeline = drawn;
+      plan->timeline_width = width;
+    }
+    plan->changed = information.st_mtim;
+  }
+  mt_text_append(text, "%s", plan->timeline.data != NULL ? plan->timeline.data : "");
+  return text->failed ? mt_error_memory(error, text->length, "a picture") : MOTET_OK;
+}
+
 static motet_status look(watched *run, const watch_options *chosen, int height, motet_error *error, mt_text *text) {
   mt_arena_reset(run->arena);
+  mt_terminal terminal = mt_terminal_find();
+  int width = chosen->width > 0 ? (int)chosen->width : terminal.width;
+  if (run->is_plan) return look_at_plan(run, width, run->timeline.data != NULL, error, text);
   motet_status status = mt_history_update(&run->history, run->path, NULL, error);
   if (status == MOTET_OK) status = mt_run_failure_read(run->arena, run->path, error, &run->failure);
   if (status != MOTET_OK) return status;
-  mt_terminal terminal = mt_terminal_find();
-  int width = chosen->width > 0 ? (int)chosen->width : terminal.width;
   mt_timeline_options picture = {.width = width,
                                  .color = terminal.color,
                                  .unicode = terminal.unicode,
@@ -178,9 +219,19 @@ static motet_status watch_live(watched *run, const watch_options *chosen, motet_
   return status;
 }
 
+static motet_status describe(watched *run, motet_error *error, mt_text *text) {
+  if (!run->is_plan) return mt_run_document(run->path, error, text);
+  mt_times_options how = {.standard = MT_STANDARD_UNIT};
+  mt_timed_program timed;
+  motet_status status = mt_timed_program_read(run->arena, run->path, &how, error, &timed);
+  if (status == MOTET_OK) status = mt_timed_program_document(&timed, 0, error, text);
+  mt_timed_program_free(&timed);
+  return status;
+}
+
 static motet_status watch_once(watched *run, const watch_options *chosen, motet_error *error) {
   mt_text text = {0};
-  motet_status status = look(run, chosen, 0, error, &text);
+  motet_status status = chosen->json ? describe(run, error, &text) : look(run, chosen, 0, error, &text);
   if (status == MOTET_OK && mt_cli_print(text.data) != MT_EXIT_DONE)
     status = mt_error_set(error, MOTET_ERROR_FAILED, "the run's picture cannot be printed");
   mt_text_free(&text);
@@ -193,29 +244,34 @@ static int run(const mt_command *command, int argc, char **argv) {
   motet_error_clear(&error);
   int words = mt_cli_parse(command, argc, argv, &chosen, &error);
   if (words >= 0 && words != 1)
-    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "watch takes the output directory of one run, not %d words", words);
-  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, false);
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT, "watch takes the output directory of one run, or one plan, not %d",
+                 words);
+  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (chosen.interval < LEAST_INTERVAL) chosen.interval = LEAST_INTERVAL;
-  watched of = {.path = argv[0], .arena = mt_arena_create()};
-  bool once = chosen.once || !isatty(STDOUT_FILENO);
-  motet_status status =
-      of.arena != NULL ? mt_run_check(of.path, !once, &error) : mt_error_memory(&error, sizeof(void *), "a run");
+  struct stat information;
+  watched of = {.path = argv[0],
+                .is_plan = stat(argv[0], &information) == 0 && !S_ISDIR(information.st_mode),
+                .arena = mt_arena_create()};
+  bool once = chosen.once || chosen.json || !isatty(STDOUT_FILENO);
+  motet_status status = of.arena != NULL ? MOTET_OK : mt_error_memory(&error, sizeof(void *), "a run");
+  if (status == MOTET_OK && !of.is_plan) status = mt_run_check(of.path, !once, &error);
   if (status == MOTET_OK) status = once ? watch_once(&of, &chosen, &error) : watch_live(&of, &chosen, &error);
   mt_history_free(&of.history);
   mt_text_free(&of.timeline);
   mt_arena_destroy(of.arena);
-  return status == MOTET_OK ? MT_EXIT_DONE : mt_cli_fail(&error, false);
+  return status == MOTET_OK ? MT_EXIT_DONE : mt_cli_fail(&error, chosen.json);
 }
 
 const mt_command mt_command_watch = {
     .name = "watch",
-    .arguments = "RUN [options]",
-    .summary = "follow a training run in the terminal",
+    .arguments = "RUN|PLAN [options]",
+    .summary = "follow a training run or a plan in the terminal",
     .details =
         "RUN is the output directory of a training run, which need not have started in a terminal. Loss,\n"
         "throughput, evaluations, step time, measured against simulated, and the newest timeline are drawn anew "
         "as\n"
-        "steps come; q or Ctrl-C ends. Where standard output is no terminal the run is printed once, as it stands.",
+        "steps come. PLAN is a program (JSON) or a PyTorch pipelining order (CSV), drawn anew when it is written\n"
+        "anew. q or Ctrl-C ends. Where standard output is no terminal it is printed once, as it stands.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -1,3 +1,4 @@
+#include "base/text.h"
 #include "comm/mpi_state.h"
 
 #include <sched.h>
@@ -257,11 +258,11 @@ static motet_status connect(mt_mpi_transport *transport, motet_error *error) {
   if (code == MPI_SUCCESS) code = MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (code != MPI_SUCCESS) return mpi_error(error, code, "the question for the number of ranks");
   if (ranks != transport->options.ranks)
-    return mt_error_set(
-        error, MOTET_ERROR_ARGUMENT,
-        "the job asks for %d ranks, but %d were started; start %d, with the mpirun of the MPI library "
-        "that this program was built with (%s)",
-        (int)transport->options.ranks, ranks, (int)transport->options.ranks, mt_transport_mpi_library());
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                        "the job asks for %s, but %d came together; start %d, with the mpirun of the MPI library "
+                        "that this program was built with (%s)",
+                        mt_counted(transport->options.ranks, "rank").text, ranks, (int)transport->options.ranks,
+                        mt_transport_mpi_library());
   code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &local);
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_ZERO(&cores);

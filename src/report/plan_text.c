@@ -31,8 +31,9 @@ static void put_heading(const mt_report_plan *plan, mt_text *out) {
     mt_text_append(out, "%s\n", schedule);
   }
   put_key(out, "program");
-  mt_text_append(out, "%d ranks, %d microbatches, %" PRId64 " instructions, %s, digest %s\n", program->ranks,
-                 program->microbatch_count, program->rank_begin[program->ranks],
+  mt_text_append(out, "%s, %s, %s, %s, digest %s\n", mt_counted(program->ranks, "rank").text,
+                 mt_counted(program->microbatch_count, "microbatch").text,
+                 mt_counted(program->rank_begin[program->ranks], "instruction").text,
                  plan->verification != NULL ? "verified" : "not verified", digest);
   put_key(out, "makespan");
   put_seconds(out, simulation->makespan, simulation->makespan);
@@ -139,7 +140,7 @@ static int32_t rank_of(const motet_program *program, int64_t place) {
 static void put_path(const mt_report_plan *plan, mt_text *out) {
   const mt_simulation *simulation = plan->simulation;
   if (simulation->critical_count == 0) return;
-  mt_text_append(out, "\ncritical path, %" PRId64 " instructions\n", simulation->critical_count);
+  mt_text_append(out, "\ncritical path, %s\n", mt_counted(simulation->critical_count, "instruction").text);
   int64_t i = 0;
   for (int rows = 0; i < simulation->critical_count && rows < PATH_HEAD; i++) {
     int64_t place = simulation->critical[i];

@@ -234,8 +234,10 @@ static motet_status run_phase(const mt_job *job, const mt_train_options *options
   mt_trainer trainer;
   motet_status status = mt_trainer_open(&view, &part, options, error, &trainer);
   if (status == MOTET_OK && options->transport->rank == 0) status = save_job(job, error);
+  if (status == MOTET_OK && options->transport->rank == 0 && options->listener.opened != NULL)
+    options->listener.opened(options->listener.context, job);
   if (status == MOTET_OK && trainer.first_step >= job->train.steps)
-    mt_train_say(options, "all %" PRId64 " steps are done", job->train.steps);
+    mt_train_say(options, "all %s done", mt_counted(job->train.steps, "step").text);
   else if (status == MOTET_OK)
     tell_phase(job, &view, number, &part, options);
   if (status == MOTET_OK) {

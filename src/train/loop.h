@@ -10,7 +10,8 @@
 /** What the loop tells of itself, on rank 0 alone. NULL functions are not called. */
 typedef struct mt_train_listener {
   void *context;
-  void (*line)(void *context, const char *text); /* one line for people, without its end */
+  void (*opened)(void *context, const mt_job *job); /* everything that the job names was read, and steps begin */
+  void (*line)(void *context, const char *text);    /* one line for people, without its end */
   void (*progress)(void *context, int64_t step, int64_t steps, double remaining_seconds);
 } mt_train_listener;
 

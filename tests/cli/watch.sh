@@ -16,6 +16,27 @@ says 'waiting'
 : >"$out.file"
 expect 2 watch "$out.file"
 expect 2 watch "$run" "$run"
+expect 2 watch "$run" "$run" --json
+grep -q '"error"' "$out" || fail "no JSON error: $(cat "$out")"
+expect 0 watch "$run" --json
+python3 - "$out" <<'CHECK' || fail 'document of a run that has not started'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["last_step"] is d["failure"] is d["timeline_step"] is None and not d["finished"] and d["evaluations"] == []
+CHECK
+
+# A plan: as show draws it, and its document.
+expect 0 plan --schedule '<llm: 1f1b>' --unit 'llm: f=1, b=2' --ranks 1 --microbatches 1 --json -o "$out.plan"
+cp "$out" "$out.answer"
+expect 0 watch "$out.plan"
+says 'rank 0'
+! grep -q 'no times' "$out" || fail 'drawn with other times than its own'
+expect 0 watch "$out.plan" --json
+python3 - "$out" "$out.answer" <<'CHECK' || fail 'watch answers otherwise than plan'
+import json, sys
+watched, planned = (json.load(open(path)) for path in sys.argv[1:])
+assert watched.pop("step") is None and watched == planned
+CHECK
 expect 2 watch
 
 mkdir "$run/timeline"
@@ -25,6 +46,14 @@ printf '{"step": 5, "loss": 1' >>"$run/metrics.jsonl"
 printf '{"step": 2, "eval_loss": 7.25}\n' >"$run/evaluation.jsonl"
 expect 0 watch "$run"
 says 'step 4 of 10 (40%)'
+expect 0 watch "$run" --json
+python3 - "$out" <<'CHECK' || fail "document of a run under way: $(cat "$out")"
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["last_step"]["step"] == 4 and d["last_step"]["loss"] == 5.5 and d["planned_steps"] == 10 and not d["finished"]
+assert d["evaluations"] == [{"step": 2, "loss": 7.25}]
+CHECK
+expect 0 watch "$run"
 says '   3 s left' # six steps of half a second
 says 'loss 5.5'
 says 'tokens/s 2000'

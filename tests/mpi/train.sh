@@ -29,6 +29,21 @@ for key in step loss learning_rate gradient_norm tokens step_seconds mfu idle_sh
 done
 column alone loss | awk 'NR == 1 { first = $1 } END { exit !($1 < first - 0.5) }' || fail "the loss does not fall"
 
+# For scripts: one document on standard output, the words beside it; errors stand before the job's echo.
+run told train.steps=1 --json
+python3 - "$out" "$work/told" <<'CHECK' || fail "the document: $(cat "$out")"
+import json, sys
+d = json.load(open(sys.argv[1]))
+last = [json.loads(line) for line in open(sys.argv[2] + "/metrics.jsonl")][-1]
+assert d["run"] == sys.argv[2] and d["finished"] and d["planned_steps"] == 1 and d["failure"] is None
+assert d["last_step"] == last
+CHECK
+expect 2 train train/job.yaml output_dir="$work/none" data.train=nowhere --json
+[ "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["file"])' "$out")" = nowhere ] || fail "no document: $(cat "$out")"
+! grep -q max_tokens "$out.err" || fail "the job is told before the error in it: $(cat "$out.err")"
+expect 3 profile train/job.yaml output_dir="$work/none" parallel.pipeline=1 -o "$work/none/such/profile.json" --json
+grep -q '"error"' "$out" || fail "no JSON error: $(cat "$out")"
+
 # Videos beside pictures: a tile a frame, and the same losses on two ranks, where the owners decode them.
 for n in 1 2 3 4; do
   echo '{"messages": [{"role": "user", "content": "<video> or <image>?"}, {"role": "assistant", "content": "Both."}], "videos": ["../../video/waves.mp4"], "images": ["rgb.png"]}'

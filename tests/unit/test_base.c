@@ -127,11 +127,22 @@ static void test_file_write_replaces_whole(void **state) {
   assert_int_equal(mt_file_read(path, &error, &data, &bytes), MOTET_ERROR_IO);
   assert_string_equal(error.file, path);
   assert_int_equal(mt_file_read("/tmp", &error, &data, &bytes), MOTET_ERROR_IO);
-  assert_int_equal(mt_file_write("/nonexistent/x", "x", 1, &error), MOTET_ERROR_IO);
+  assert_int_equal(mt_file_write("/dev/null/x", "x", 1, &error), MOTET_ERROR_IO);
+}
+
+static void test_counted_nouns(void **state) {
+  (void)state;
+  assert_string_equal(mt_counted(1, "rank").text, "1 rank");
+  assert_string_equal(mt_counted(0, "rank").text, "0 ranks");
+  assert_string_equal(mt_counted(INT64_C(12345678901), "step").text, "12345678901 steps");
+  assert_string_equal(mt_counted(2, "microbatch").text, "2 microbatches");
+  assert_string_equal(mt_counted(2, "pass").text, "2 passes");
+  assert_string_equal(mt_counted(3, "length").text, "3 lengths");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_counted_nouns),
       cmocka_unit_test(test_error_carries_place_and_context),
       cmocka_unit_test(test_error_keeps_the_end_of_a_long_path),
       cmocka_unit_test(test_arena_refuses_overflow_and_aligns),

@@ -43,10 +43,10 @@ static void test_the_document_has_the_contract_s_members(void **state) {
   build(&b, &plan, &verification, memory);
   json_t *document = mt_report_json_plan(&plan);
   assert_non_null(document);
-  static const char *const keys[] = {"accepted",      "schedule",   "digest",        "makespan",
-                                     "bound",         "verified",   "instructions",  "bubble_whole",
-                                     "bubble_stage",  "idle_share", "idle_by_cause", "peak_activations",
-                                     "peak_features", "ranks",      "flops"};
+  static const char *const keys[] = {
+      "accepted",      "schedule",     "digest",       "makespan",     "bound",         "verified",
+      "instructions",  "bubble_whole", "bubble_stage", "idle_share",   "idle_by_cause", "peak_activations",
+      "peak_features", "ranks",        "flops",        "step_seconds", "memory"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_non_null(json_object_get(document, keys[i]));
   assert_int_equal(json_object_size(document), sizeof keys / sizeof *keys);
   assert_true(json_is_true(json_object_get(document, "accepted")));
