@@ -244,7 +244,8 @@ static motet_status check_headers(const char *path, motet_error *error) {
   return status;
 }
 
-motet_status mt_checkpoint_check(const char *directory, int32_t part, int32_t parts, motet_error *error) {
+motet_status mt_checkpoint_check(const char *directory, bool moments, int32_t part, int32_t parts,
+                                 motet_error *error) {
   char path[PATH_SIZE];
   mt_checkpoint_state state;
   motet_status status = compose(path, error, "%s/optimizer.safetensors.index.json", directory);
@@ -254,11 +255,11 @@ motet_status mt_checkpoint_check(const char *directory, int32_t part, int32_t pa
   char record[PATH_SIZE];
   status = compose(record, error, "%s/checksums.json", directory);
   if (status == MOTET_OK && (state.has_record || access(record, F_OK) == 0))
-    return mt_checkpoint_record_check(directory, part, parts, error);
+    return mt_checkpoint_record_check(directory, moments, part, parts, error);
   if (status == MOTET_OK) status = check_headers(directory, error);
   if (access(path, F_OK) != 0) snprintf(path, sizeof path, "%s/optimizer.safetensors", directory);
   /* Where nothing trains there is none. */
-  return status == MOTET_OK && access(path, F_OK) == 0 ? check_headers(path, error) : status;
+  return status == MOTET_OK && moments && access(path, F_OK) == 0 ? check_headers(path, error) : status;
 }
 
 motet_status mt_checkpoint_newest(const char *output_dir, int64_t before, mt_arena *arena, motet_error *error,

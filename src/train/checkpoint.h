@@ -39,9 +39,9 @@ motet_status mt_checkpoint_newest(const char *output_dir, int64_t before, mt_are
 
 /**
  * Whether headers and sizes of all its files are in order, and the checksums of part @p part of @p parts of its
- * tensors. An error names file and tensor.
+ * tensors; without @p moments, of its weights alone. An error names file and tensor.
  */
-motet_status mt_checkpoint_check(const char *path, int32_t part, int32_t parts, motet_error *error);
+motet_status mt_checkpoint_check(const char *path, bool moments, int32_t part, int32_t parts, motet_error *error);
 
 motet_status mt_checkpoint_read_state(const char *path, motet_error *error, mt_checkpoint_state *state);
 

@@ -118,7 +118,8 @@ static motet_status read_record(const char *path, motet_error *error, json_t **r
   return damaged(error, path, NULL);
 }
 
-motet_status mt_checkpoint_record_check(const char *directory, int32_t part, int32_t parts, motet_error *error) {
+motet_status mt_checkpoint_record_check(const char *directory, bool moments, int32_t part, int32_t parts,
+                                        motet_error *error) {
   char path[PATH_SIZE];
   json_t *record;
   place(directory, "checksums.json", path);
@@ -129,9 +130,9 @@ motet_status mt_checkpoint_record_check(const char *directory, int32_t part, int
   if (status == MOTET_OK) status = check_tensors(record, directory, part, parts, error, &count);
   place(directory, "optimizer.safetensors.index.json", path);
   if (access(path, F_OK) != 0) place(directory, "optimizer.safetensors", path);
-  if (status == MOTET_OK && access(path, F_OK) == 0)
+  if (status == MOTET_OK && moments && access(path, F_OK) == 0)
     status = check_tensors(record, path, part, parts, error, &count);
-  if (status == MOTET_OK && count != wanted) {
+  if (status == MOTET_OK && moments && count != wanted) {
     mt_error_set(error, MOTET_ERROR_PARSE,
                  "%s is damaged: its files hold %" PRId64 " tensors, its checksums.json has %" PRId64, directory,
                  count, wanted);

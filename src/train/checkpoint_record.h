@@ -18,8 +18,9 @@ motet_status mt_checkpoint_record_write(const mt_weights_owners *owners, const d
 
 /**
  * Holds part @p part of @p parts of the checkpoint's tensors, and all its small files, against the record. What
- * differs is an error that names file and tensor.
+ * differs is an error that names file and tensor. Without @p moments the optimizer's files are not looked at.
  */
-motet_status mt_checkpoint_record_check(const char *directory, int32_t part, int32_t parts, motet_error *error);
+motet_status mt_checkpoint_record_check(const char *directory, bool moments, int32_t part, int32_t parts,
+                                        motet_error *error);
 
 #endif

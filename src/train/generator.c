@@ -31,14 +31,15 @@ static motet_status find_model(mt_generator *generator, const char *path, motet_
   mt_arena *arena = generator->arena;
   generator->model = mt_arena_text(arena, path);
   if (generator->model == NULL) return mt_error_memory(error, strlen(path), "a path");
-  if (exists(arena, path, "config.json")) return MOTET_OK;
+  if (exists(arena, path, "config.json"))
+    return exists(arena, path, "trainer.json") ? mt_checkpoint_check(path, false, 0, 1, error) : MOTET_OK;
   int64_t step = INT64_MAX;
   const char *checkpoint = NULL;
   if (exists(arena, path, "checkpoints")) {
     do {
       motet_status status = mt_checkpoint_newest(path, step, arena, error, &checkpoint, &step);
       if (status != MOTET_OK) return status;
-    } while (checkpoint != NULL && mt_checkpoint_check(checkpoint, 0, 1, NULL) != MOTET_OK);
+    } while (checkpoint != NULL && mt_checkpoint_check(checkpoint, false, 0, 1, NULL) != MOTET_OK);
   }
   if (checkpoint == NULL) {
     motet_status status =

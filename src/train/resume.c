@@ -28,7 +28,7 @@ static motet_status share_verdict(mt_transport *transport, const mt_rank_group *
 static motet_status check(mt_transport *transport, const mt_rank_group *everyone, const char *path,
                           motet_error *error, motet_error *verdict) {
   motet_error_clear(verdict);
-  motet_status own = mt_checkpoint_check(path, transport->rank, transport->ranks, verdict);
+  motet_status own = mt_checkpoint_check(path, true, transport->rank, transport->ranks, verdict);
   return share_verdict(transport, everyone, own, error, verdict);
 }
 
