@@ -62,7 +62,7 @@ refused 2 "the prompt: 2 <image> in the user's turns, but 1 in" "$@" --image $pi
 refused 2 'needs an --image or --video FILE' "$@"
 refused 2 'exclude each other' "$@" --image $pictures/rgb.png --data train/train.jsonl
 refused 2 'bring their own questions' "$@" --data train/train.jsonl --prompt x
-refused 2 'max-tokens: 1 to' generate --image $pictures/rgb.png --max-tokens 0
+refused 2 "max-tokens: '0' is not a whole number from 1 to" generate --image $pictures/rgb.png --max-tokens 0
 mkdir "$work/model"
 cp generate/config.json "$work/model"
 cp $tokenizer "$work/model"
