@@ -9,6 +9,7 @@
 
 typedef struct mt_job_plan_options {
   const char *program_path, *trace_path, *page_path; /* written if not NULL */
+  const char *job_path;                              /* of a search: the job that was found; or NULL */
   const char *trace_format;                          /* as mt_trace_files_write() takes it */
   bool json, summary;
 } mt_job_plan_options;

@@ -12,7 +12,8 @@
 #include <string.h>
 
 typedef struct plan_options {
-  const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace, *trace_format, *report;
+  const char *schedule, *layout, *unit, *trainable, *encode, *split, *output, *csv, *trace, *trace_format, *report,
+      *job;
   int64_t ranks, microbatches, replicas, bytes, memory_cap;
   double alpha, beta;
   double time_limit;
@@ -52,6 +53,8 @@ static const mt_option options[] = {
      "write the report's page (see 'motet help report')"},
     {"search", MT_OPTION_FLAG, offsetof(plan_options, search), NULL,
      "find degrees, schedule, layers and savings for the job's model, cluster and workload"},
+    {"job", MT_OPTION_TEXT, offsetof(plan_options, job), "FILE",
+     "write what --search finds as a job that 'motet plan' takes"},
     {"time-limit", MT_OPTION_POSITIVE, offsetof(plan_options, time_limit), "SECONDS",
      "end a search after so long with the best so far (none)"},
     {"summary", MT_OPTION_FLAG, offsetof(plan_options, summary), NULL, "leave out the timeline"},
@@ -168,6 +171,8 @@ static motet_status check_manner(const plan_options *chosen, bool job, motet_err
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");
   if (chosen->time_limit > 0 && !chosen->search)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--time-limit is for --search");
+  if (chosen->job != NULL && !chosen->search)
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--job is for --search, whose plan it writes as a job");
   return MOTET_OK;
 }
 
@@ -185,6 +190,7 @@ static int run(const mt_command *command, int argc, char **argv) {
                              .trace_path = chosen.trace,
                              .trace_format = chosen.trace_format,
                              .page_path = chosen.report,
+                             .job_path = chosen.job,
                              .json = chosen.json,
                              .summary = chosen.summary};
   if (chosen.search) return mt_search_plan_job(argv[0], words - 1, argv + 1, chosen.time_limit, &how);

@@ -3,7 +3,7 @@
 
 #include "cli/present.h"
 #include "report/document.h"
-#include "search/search.h"
+#include "search/job.h"
 
 #include <math.h>
 #include <signal.h>
@@ -239,6 +239,10 @@ static int refuse(const mt_search_space *space, const mt_search_result *result, 
 
 static int present(const mt_search_space *space, const mt_search_result *result,
                    const mt_job_plan_options *options) {
+  motet_error error;
+  motet_error_clear(&error);
+  if (options->job_path != NULL && mt_search_job_write(space, result, options->job_path, &error) != MOTET_OK)
+    return mt_cli_fail(&error, options->json);
   if (!options->json) {
     mt_text text = {0};
     print_result(space, result, &text);

@@ -268,3 +268,10 @@ int64_t mt_architecture_parameters(const mt_architecture *architecture) {
     if (!architecture->facts[m].auxiliary) total += mt_architecture_module_parameters(architecture, m);
   return total;
 }
+
+int32_t mt_architecture_trunk(const mt_architecture *architecture) {
+  const mt_model *model = architecture->model;
+  for (int32_t j = 0; j < model->module_count && architecture->decodes_text; j++)
+    if ((model->modules[j].inputs & MOTET_INPUT_TOKENS) != 0) return j;
+  return model->module_count - 1;
+}

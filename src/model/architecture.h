@@ -90,6 +90,9 @@ motet_status mt_architecture_compose(mt_arena *arena, const mt_architecture *enc
                                      const mt_architecture *decoder, motet_error *error,
                                      mt_architecture **architecture);
 
+/** The module that reads the text, or, of a generator, the last: the one that the others feed, or hang on. */
+int32_t mt_architecture_trunk(const mt_architecture *architecture);
+
 /** Names of the known architectures, comma separated, as error messages list them. */
 const char *mt_architecture_known(mt_arena *arena);
 

@@ -36,6 +36,7 @@ static const key_row keys[] = {
     {"schedule", KEY_TEXT, AT(schedule), 0, 0, NULL},
     {"trainable", KEY_LIST, AT(trainable), 0, 0, NULL},
     DEGREE("parallel.tensor", tensor),
+    DEGREE("parallel.encoder_tensor", encoder_tensor),
     DEGREE("parallel.context", context),
     DEGREE("parallel.ulysses", ulysses),
     DEGREE("parallel.ring", ring),
@@ -49,6 +50,8 @@ static const key_row keys[] = {
     {"parallel.tensor_overlap", KEY_CHOICE, AT(tensor_overlap), 0, 0, "false|true"},
     {"parallel.overlap", KEY_CHOICE, AT(overlap), 0, 0, "false|true"},
     {"parallel.recompute", KEY_CHOICE, AT(recompute), 0, 0, "none|selective|full|offload"},
+    {"parallel.recompute_layers", KEY_LIST, AT(recompute_layers), 0, 0, NULL},
+    {"parallel.offload_layers", KEY_LIST, AT(offload_layers), 0, 0, NULL},
     {"parallel.attention", KEY_CHOICE, AT(attention), 0, 0, "fused|stored"},
     {"parallel.gradients", KEY_CHOICE, AT(gradients), 0, 0, "bfloat16|float32"},
     {"parallel.split", KEY_LIST, AT(split), 0, 0, NULL},
@@ -56,6 +59,7 @@ static const key_row keys[] = {
     {"workload.samples", KEY_NUMBER, AT(samples), 1, 4096, NULL},
     {"workload.images", KEY_TEXT, AT(images), 0, 0, NULL},
     {"workload.video", KEY_TEXT, AT(video), 0, 0, NULL},
+    {"workload.trace", KEY_TEXT, AT(trace), 0, 0, NULL},
     {"train.microbatches", KEY_NUMBER, AT(microbatches), 1, 100000, NULL},
     {"train.global_batch", KEY_NUMBER, AT(global_batch), 1, 1e9, NULL},
     {"train.", KEY_PASSED, 0, 0, 0, NULL},
@@ -68,7 +72,8 @@ static const key_row keys[] = {
     {"deterministic", KEY_PASSED, 0, 0, 0, NULL},
     {"output_dir", KEY_PASSED, 0, 0, 0, NULL},
 };
-enum { KEYS = sizeof keys / sizeof *keys, LIST_MAX = 4096 };
+enum { KEYS = sizeof keys / sizeof *keys, LIST_MAX = 4096, BY_WORD = -1 };
+static const char command_line[] = "command line";
 
 typedef struct reader {
   mt_arena *arena;
@@ -76,11 +81,11 @@ typedef struct reader {
   motet_error *error;
   mt_cluster_job *job;
   yaml_document_t *document;
-  bool seen[KEYS];
+  int *lines; /* [KEYS] 0: not given; BY_WORD: on the command line */
 } reader;
 
 static motet_status refuse(const reader *state, int line, const char *key, motet_status status) {
-  mt_error_place(state->error, state->name, line);
+  mt_error_place(state->error, state->name, state->name == command_line ? 0 : line);
   mt_error_key(state->error, key);
   return status;
 }
@@ -180,9 +185,9 @@ static motet_status read_list(reader *state, int k, const yaml_node_t *node) {
 static motet_status read_node(reader *state, const char *key, const yaml_node_t *name, const yaml_node_t *node) {
   int k = find_key(key), line = (int)name->start_mark.line + 1;
   if (k < 0) return unknown(state, line, key);
-  if (state->seen[k] && keys[k].kind != KEY_PASSED)
+  if (state->lines[k] != 0 && keys[k].kind != KEY_PASSED)
     return refuse(state, line, key, mt_error_set(state->error, MOTET_ERROR_PARSE, "%s is given twice", key));
-  state->seen[k] = true;
+  state->lines[k] = line;
   if (node->type == YAML_SEQUENCE_NODE) return read_list(state, k, node);
   if (node->type == YAML_SCALAR_NODE) return read_text(state, k, line, (const char *)node->data.scalar.value);
   if (keys[k].kind == KEY_PASSED) return MOTET_OK;
@@ -261,8 +266,9 @@ static motet_status read_override(reader *state, const char *words) {
     return mt_error_set(state->error, MOTET_ERROR_ARGUMENT, "'%.80s': key=value belongs here", words);
   snprintf(key, sizeof key, "%.*s", (int)(equals - words), words);
   int k = find_key(key);
-  state->name = "the command line";
+  state->name = command_line;
   if (k < 0) return unknown(state, 0, key);
+  state->lines[k] = BY_WORD;
   if (keys[k].kind == KEY_LIST) return read_document(state, equals + 1, strlen(equals + 1), true, k);
   return read_text(state, k, 0, equals + 1);
 }
@@ -270,8 +276,11 @@ static motet_status read_override(reader *state, const char *words) {
 motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t bytes, const char *name,
                                   int override_count, char *const *overrides, motet_error *error,
                                   mt_cluster_job *job) {
-  reader state = {.arena = arena, .name = name, .error = error, .job = job};
+  reader state = {
+      .arena = arena, .name = name, .error = error, .job = job, .lines = MT_ARENA_NEW(arena, int, KEYS)};
+  if (state.lines == NULL) return mt_error_memory(error, KEYS * sizeof(int), "a job");
   *job = (mt_cluster_job){.path = name,
+                          .lines = state.lines,
                           .trainable = {.count = -1},
                           .tensor = 1,
                           .context = 1,
@@ -291,6 +300,12 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
     return refuse(&state, 0, missing, status);
   }
   return MOTET_OK;
+}
+
+void mt_cluster_job_place(const mt_cluster_job *job, const char *key, motet_error *error) {
+  if (error == NULL || error->file[0] != '\0') return;
+  int k = find_key(key), line = k >= 0 ? job->lines[k] : 0;
+  mt_error_place(error, line == BY_WORD ? command_line : job->path, line > 0 ? line : 0);
 }
 
 motet_status mt_cluster_job_read(mt_arena *arena, const char *path, int override_count, char *const *overrides,

@@ -1,6 +1,8 @@
 /* From a cluster job to model, cluster, degrees and shapes that fit together. */
 #include "order/cluster_job.h"
 
+#include "workload/samples.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 enum { PICTURES_MAX = 65536 };
 
 static motet_status refuse(const mt_cluster_job *job, const char *key, motet_error *error, motet_status status) {
-  if (error != NULL && error->file[0] == '\0') mt_error_place(error, job->path, 0);
+  mt_cluster_job_place(job, key, error);
   mt_error_key(error, key);
   return status;
 }
@@ -103,6 +105,59 @@ static void split_context(const mt_cluster_setup *setup, int32_t context, mt_par
 
 static bool is(const char *text, const char *word) { return text != NULL && strcmp(text, word) == 0; }
 
+static motet_status no_host_link(motet_error *error) {
+  return mt_error_set(error, MOTET_ERROR_PARSE,
+                      "activations cannot be offloaded: the cluster states no host_bandwidth");
+}
+
+/* With a degree of their own, modules before the trunk share out their pictures over the rest of a cell. */
+static motet_status place_encoders(const mt_cluster_job *job, motet_error *error, mt_cluster_setup *setup) {
+  int32_t tensor = (int32_t)job->encoder_tensor, trunk = mt_architecture_trunk(setup->architecture);
+  if (tensor == 0) return MOTET_OK;
+  for (int32_t j = 0; j < trunk; j++) {
+    mt_parallel *p = &setup->parallel[j];
+    int32_t cell = mt_parallel_cell(p);
+    if (cell % tensor != 0)
+      return refuse(job, "parallel.encoder_tensor", error,
+                    mt_error_set(error, MOTET_ERROR_PARSE,
+                                 "parallel.encoder_tensor is %d, and must divide the %d devices of a pipeline rank",
+                                 tensor, cell));
+    p->shard_group = p->shard_group * p->tensor / tensor; /* the same devices */
+    p->samples = cell / tensor;
+    p->tensor = tensor;
+    p->ulysses = p->ring = 1;
+    p->sequence_parallel = p->tensor_overlap = false;
+    motet_status status = mt_parallel_check(p, &setup->cluster, error);
+    if (status != MOTET_OK) return refuse(job, "parallel.encoder_tensor", error, status);
+  }
+  return MOTET_OK;
+}
+
+/* Layers by number, from 0 over the whole model, or by ranges of them. */
+static motet_status save_layers(const mt_cluster_job *job, const mt_cluster_job_list *list, const char *key,
+                                mt_saving saving, motet_error *error, mt_cluster_setup *setup) {
+  int32_t layers = setup->architecture->model->layer_count;
+  for (int32_t i = 0; i < list->count; i++) {
+    char *end;
+    long first = strtol(list->values[i], &end, 10), last = first;
+    bool good = end != list->values[i];
+    if (good && *end == '-') {
+      const char *second = end + 1;
+      last = strtol(second, &end, 10);
+      good = end != second;
+    }
+    if (!good || *end != '\0' || first < 0 || last < first || last >= layers)
+      return refuse(job, key, error,
+                    mt_error_set(error, MOTET_ERROR_PARSE,
+                                 "%s has '%.40s', and must have numbers of layers from 0 to %d, or ranges as 3-7",
+                                 key, list->values[i], layers - 1));
+    if (saving == MT_SAVING_HOST && setup->cluster.device.host_bytes_per_second <= 0)
+      return refuse(job, key, error, no_host_link(error));
+    for (long l = first; l <= last; l++) setup->savings[l] = (uint8_t)saving;
+  }
+  return MOTET_OK;
+}
+
 static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
                                    mt_cluster_setup *setup) {
   mt_parallel all = mt_parallel_single();
@@ -143,17 +198,20 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
   if (setup->parallel == NULL || setup->savings == NULL)
     return mt_error_memory(error, (unsigned)model->layer_count, "a job's layout");
   for (int32_t j = 0; j < model->module_count; j++) setup->parallel[j] = all;
+  status = place_encoders(job, error, setup);
+  if (status != MOTET_OK) return status;
   mt_saving saving = is(job->recompute, "full")        ? MT_SAVING_INPUT
                      : is(job->recompute, "selective") ? MT_SAVING_SELECTIVE
                      : is(job->recompute, "offload")   ? MT_SAVING_HOST
                                                        : MT_SAVING_ALL;
   if (saving == MT_SAVING_HOST && setup->cluster.device.host_bytes_per_second <= 0)
-    return refuse(job, "parallel.recompute", error,
-                  mt_error_set(error, MOTET_ERROR_PARSE,
-                               "activations cannot be offloaded: the cluster states no host_bandwidth"));
+    return refuse(job, "parallel.recompute", error, no_host_link(error));
   for (int32_t l = 0; l < model->layer_count; l++)
     if (setup->architecture->designs[model->layers[l].kind].product_count > 1) setup->savings[l] = (uint8_t)saving;
-  return MOTET_OK;
+  status = save_layers(job, &job->recompute_layers, "parallel.recompute_layers", MT_SAVING_INPUT, error, setup);
+  if (status == MOTET_OK)
+    status = save_layers(job, &job->offload_layers, "parallel.offload_layers", MT_SAVING_HOST, error, setup);
+  return status;
 }
 
 static motet_status read_pictures(const mt_cluster_job *job, motet_error *error,
@@ -176,8 +234,8 @@ static motet_status read_pictures(const mt_cluster_job *job, motet_error *error,
 }
 
 /* A microbatch of equal samples, each with its own pictures. */
-static motet_status measure(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
-                            mt_cluster_setup *setup) {
+static motet_status measure_alike(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                                  mt_cluster_setup *setup) {
   const mt_architecture *architecture = setup->architecture;
   mt_picture picture;
   int32_t each, samples = (int32_t)job->samples;
@@ -197,8 +255,43 @@ static motet_status measure(mt_arena *arena, const mt_cluster_job *job, motet_er
   for (int32_t i = 0; i < samples * each; i++) pictures[i] = picture;
   const mt_shape shape = {
       .segments = segments, .segment_count = segment_count, .pictures = pictures, .picture_count = samples * each};
+  setup->extents_count = 1;
+  setup->extents = MT_ARENA_NEW(arena, double, MT_EXTENTS);
+  if (setup->extents == NULL) return mt_error_memory(error, MT_EXTENTS * sizeof(double), "a microbatch's shape");
   status = mt_architecture_measure(architecture, &shape, error, setup->extents);
   return status == MOTET_OK ? MOTET_OK : refuse(job, "workload", error, status);
+}
+
+/* The trace's samples in its order, so many a microbatch. */
+static motet_status measure_trace(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
+                                  mt_cluster_setup *setup) {
+  mt_workload_samples data;
+  mt_workload_room room;
+  int32_t each = (int32_t)job->samples;
+  if (job->tokens >= 0 || job->images != NULL || job->video != NULL)
+    return refuse(
+        job, "workload.trace", error,
+        mt_error_set(error, MOTET_ERROR_PARSE,
+                     "workload.trace says what each sample has; tokens, images and video beside it do not"));
+  motet_status status = mt_workload_samples_read(arena, job->trace, error, &data);
+  if (status == MOTET_OK) status = mt_workload_samples_room(arena, &data, each, error, &room);
+  if (status != MOTET_OK) return refuse(job, "workload.trace", error, status);
+  if ((int64_t)setup->microbatches * each != data.count)
+    return refuse(job, "workload.trace", error,
+                  mt_error_set(error, MOTET_ERROR_PARSE,
+                               "%s has %d samples, and must have those of a replica's %d microbatches of %d",
+                               job->trace, data.count, setup->microbatches, each));
+  setup->extents_count = setup->microbatches;
+  setup->extents = MT_ARENA_NEW(arena, double, (int64_t)setup->microbatches *MT_EXTENTS);
+  int32_t *which = MT_ARENA_NEW(arena, int32_t, each);
+  if (setup->extents == NULL || which == NULL)
+    return mt_error_memory(error, (unsigned)setup->microbatches * MT_EXTENTS * sizeof(double), "microbatches");
+  for (int32_t m = 0; m < setup->microbatches && status == MOTET_OK; m++) {
+    for (int32_t i = 0; i < each; i++) which[i] = m * each + i;
+    status = mt_workload_samples_measure(setup->architecture, &data, which, each, &room, error,
+                                         setup->extents + (int64_t)m * MT_EXTENTS);
+  }
+  return status == MOTET_OK ? MOTET_OK : refuse(job, "workload.trace", error, status);
 }
 
 static motet_status read_split(mt_arena *arena, const mt_cluster_job *job, motet_error *error,
@@ -250,7 +343,7 @@ motet_status mt_cluster_job_open(mt_arena *arena, const mt_cluster_job *job, mot
   if (status == MOTET_OK) status = choose_schedule(arena, job, error, setup);
   if (status == MOTET_OK) status = read_cluster(job, error, &setup->cluster);
   if (status == MOTET_OK) status = choose_degrees(arena, job, error, setup);
-  if (status == MOTET_OK) status = measure(arena, job, error, setup);
+  if (status == MOTET_OK) status = (job->trace != NULL ? measure_trace : measure_alike)(arena, job, error, setup);
   if (status == MOTET_OK) status = read_split(arena, job, error, setup);
   if (status != MOTET_OK) return status;
   setup->forecast = (mt_forecast){.architecture = setup->architecture,

@@ -9,10 +9,26 @@ mt_span mt_forecast_span_of(const mt_stage *stage) {
                    .sends_gradient = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL};
 }
 
+uint64_t mt_forecast_present(const mt_architecture *architecture, const double *extents) {
+  uint64_t present = 0;
+  const mt_model *model = architecture->model;
+  for (int32_t j = 0; j < model->module_count; j++) {
+    bool work = false;
+    for (int32_t l = model->modules[j].layer_begin; l < model->modules[j].layer_end && !work; l++) {
+      const mt_layer_design *design = &architecture->designs[model->layers[l].kind];
+      for (int e = 0; e < MT_EXTENTS; e++)
+        work =
+            work || (extents[e] > 0 && (design->rates[e].forward_flops > 0 || design->rates[e].output_bytes > 0));
+    }
+    if (work) present |= UINT64_C(1) << j;
+  }
+  return present;
+}
+
 /* Rooms of the tables while they fill. */
 typedef struct tables_room {
   double *seconds[MT_COST_KINDS];
-  int64_t *saved, *output, *held, *gradients;
+  int64_t *saved, *output, *held, *working, *gradients;
   double *optimizer, *reduce, *exchange;
   int64_t columns;
 } tables_room;
@@ -30,13 +46,14 @@ static motet_status make_room(mt_arena *arena, int32_t stages, int64_t columns, 
   *room = (tables_room){.saved = MT_ARENA_NEW(arena, int64_t, cells),
                         .output = MT_ARENA_NEW(arena, int64_t, cells),
                         .held = MT_ARENA_NEW(arena, int64_t, stages),
+                        .working = MT_ARENA_NEW(arena, int64_t, stages),
                         .gradients = MT_ARENA_NEW(arena, int64_t, stages),
                         .optimizer = MT_ARENA_NEW(arena, double, stages),
                         .reduce = MT_ARENA_NEW(arena, double, stages),
                         .exchange = MT_ARENA_NEW(arena, double, stages),
                         .columns = columns};
-  bool good = room->saved != NULL && room->output != NULL && room->held != NULL && room->gradients != NULL &&
-              room->optimizer != NULL && room->reduce != NULL && room->exchange != NULL;
+  bool good = room->saved != NULL && room->output != NULL && room->held != NULL && room->working != NULL &&
+              room->gradients != NULL && room->optimizer != NULL && room->reduce != NULL && room->exchange != NULL;
   for (int k = 0; k < FILLED; k++) {
     room->seconds[filled[k]] = MT_ARENA_NEW(arena, double, cells);
     good = good && room->seconds[filled[k]] != NULL;
@@ -69,9 +86,29 @@ static void fill_stage(const mt_derivation *derivation, const mt_forecast *forec
   span.absent = always_cached;
   mt_forecast_state(forecast, &span, backward, &state);
   room->gradients[stage] = state.gradient_bytes;
-  room->held[stage] = state.static_bytes + working;
+  room->held[stage] = state.static_bytes;
+  room->working[stage] = working;
   room->optimizer[stage] = state.optimizer_seconds + state.exposed_seconds;
   room->reduce[stage] = state.reduce_seconds;
+}
+
+/* A rank computes one thing at a time: of its stages the one that needs most while it computes has it for all.
+ * Replicated stages are everywhere; others have what they need beyond those. */
+static void hold_working(const mt_derivation *derivation, tables_room *room) {
+  int32_t replicated = -1;
+  for (int32_t s = 0; s < derivation->stage_count; s++)
+    if (derivation->stages[s].rank < 0 && (replicated < 0 || room->working[s] > room->working[replicated]))
+      replicated = s;
+  int64_t everywhere = replicated >= 0 ? room->working[replicated] : 0;
+  for (int32_t s = 0; s < derivation->stage_count; s++) {
+    if (derivation->stages[s].rank < 0 || room->working[s] <= everywhere) continue;
+    bool most = true;
+    for (int32_t o = 0; o < derivation->stage_count && most; o++)
+      most = derivation->stages[o].rank != derivation->stages[s].rank || room->working[o] < room->working[s] ||
+             (room->working[o] == room->working[s] && o >= s);
+    if (most) room->held[s] += room->working[s] - everywhere;
+  }
+  if (replicated >= 0) room->held[replicated] += everywhere;
 }
 
 /* Microbatches with and without some module's data differ even where their shapes do not. */
@@ -97,6 +134,7 @@ motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *deriv
       make_room(arena, derivation->stage_count, alike ? 1 : derivation->microbatches, error, &room);
   if (status != MOTET_OK) return status;
   for (int32_t s = 0; s < derivation->stage_count; s++) fill_stage(derivation, forecast, extents, s, &room);
+  hold_working(derivation, &room);
   int64_t stride = alike ? 0 : 1;
   *tables = (mt_forecast_tables){
       .costs = {.optimizer_seconds = room.optimizer,

@@ -10,10 +10,10 @@
 #include "program/lower.h"
 
 typedef struct mt_forecast_tables {
-  mt_cost_table costs;    /* a stage's optimizer seconds hold the exposed reductions over replicas too */
-  mt_sizes sizes;         /* static bytes with the stage's working memory; no weight bytes: replicas are not in the
-                             program, their reductions in optimizer seconds */
-  double *reduce_seconds; /* [stages] over replicas, hidden or not */
+  mt_cost_table costs;      /* a stage's optimizer seconds hold the exposed reductions over replicas too */
+  mt_sizes sizes;           /* static bytes with a rank's working memory; no weight bytes: replicas are not in the
+                               program, their reductions in optimizer seconds */
+  double *reduce_seconds;   /* [stages] over replicas, hidden or not */
   double *exchange_seconds; /* [stages] exposed communication inside the cell, of all microbatches */
 } mt_forecast_tables;
 
@@ -25,6 +25,9 @@ typedef struct mt_forecast_tables {
 motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
                                      const double *extents, int32_t extents_count, motet_error *error,
                                      mt_forecast_tables *tables);
+
+/** Modules with rows in a microbatch of these extents: picture modules of one without pictures have none. */
+uint64_t mt_forecast_present(const mt_architecture *architecture, const double *extents);
 
 /** A stage as forecasts see it. */
 mt_span mt_forecast_span_of(const mt_stage *stage);

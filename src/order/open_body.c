@@ -48,7 +48,8 @@ static double longest_lag(const mt_derivation *d, const mt_cost_table *costs, co
 }
 
 motet_status mt_order_body(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
-                           const mt_order_options *options, motet_error *error, const mt_derivation **ordered) {
+                           const mt_order_options *options, bool quick, motet_error *error,
+                           const mt_derivation **ordered) {
   *ordered = derivation;
   if (!mt_body_is_open(derivation)) return MOTET_OK;
   int32_t stages = derivation->stage_count;
@@ -58,7 +59,6 @@ motet_status mt_order_body(mt_arena *arena, const mt_derivation *derivation, con
     return mt_error_memory(error, (unsigned long long)stages * 24 + sizeof *copy, "a body's order");
   *copy = *derivation;
   static const mt_cost_kind kinds[] = {MT_COST_FORWARD, MT_COST_BACKWARD_X, MT_COST_BACKWARD_W};
-  bool quick = options != NULL && options->search_seconds == MT_ORDER_QUICK;
   motet_status status = MOTET_OK;
   for (int k = 0; k < 3 && status == MOTET_OK; k++)
     status = average(derivation, costs, kinds[k], seconds + (int64_t)k * stages, error);

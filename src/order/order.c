@@ -289,9 +289,10 @@ static motet_status set_bound(mt_arena *arena, const mt_instance_request *reques
   return MOTET_OK;
 }
 
-motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
-                           const mt_order_options *options, motet_error *error, mt_order_result *result) {
-  motet_status status = mt_order_body(arena, derivation, costs, options, error, &derivation);
+static motet_status make_order(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                               const mt_order_options *options, bool quick, motet_error *error,
+                               mt_order_result *result) {
+  motet_status status = mt_order_body(arena, derivation, costs, options, quick, error, &derivation);
   if (status != MOTET_OK) return status;
   mt_instance_request request = {.derivation = derivation, .costs = costs, .options = options};
   solution s = {0};
@@ -308,5 +309,30 @@ motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, con
                      "window, or owner=balanced");
   if (status == MOTET_OK) status = write_order(arena, &request, &s, error, result);
   if (status == MOTET_OK) status = set_bound(arena, &request, &s, steady, error, result);
+  return status;
+}
+
+/* Whether an open body is ordered by less than what it runs with: by averages of unlike microbatches, or without
+ * the transposed work between its events. */
+static bool is_approximate(const mt_derivation *d, const mt_cost_table *costs) {
+  if (!mt_body_is_open(d)) return false;
+  for (int32_t s = 0; s < d->stage_count; s++) {
+    if (d->regions[d->stages[s].region].replicated) return true;
+    for (int32_t m = 1; m < d->microbatches; m++)
+      if (mt_cost_seconds(costs, MT_COST_FORWARD, s, m) != mt_cost_seconds(costs, MT_COST_FORWARD, s, 0))
+        return true;
+  }
+  return false;
+}
+
+motet_status mt_order_make(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
+                           const mt_order_options *options, motet_error *error, mt_order_result *result) {
+  bool quick = options != NULL && options->search_seconds == MT_ORDER_QUICK;
+  motet_status status = make_order(arena, derivation, costs, options, quick, error, result);
+  if (status != MOTET_OK || quick || !is_approximate(derivation, costs)) return status;
+  /* Then the better order of the body alone need not be the better one. */
+  mt_order_result other;
+  status = make_order(arena, derivation, costs, options, true, error, &other);
+  if (status == MOTET_OK && other.makespan < result->makespan) *result = other;
   return status;
 }

@@ -44,43 +44,19 @@ static double forward_operations(const mt_architecture *architecture, const doub
 typedef struct packer {
   mt_arena *arena;
   const mt_architecture *architecture;
-  const mt_search_data *data;
+  const mt_workload_samples *data;
   motet_error *error;
-  int64_t *segments;    /* [most samples] */
-  mt_picture *pictures; /* [most pictures] */
+  mt_workload_room room;
 } packer;
 
-/* Extents of samples in one row. */
-static motet_status measure(packer *p, const int32_t *samples, int32_t count, double *extents) {
-  mt_shape shape = {.segments = p->segments, .pictures = p->pictures};
-  for (int32_t i = 0; i < count; i++) {
-    const mt_search_sample *sample = &p->data->samples[samples[i]];
-    bool text = p->architecture->decodes_text;
-    /* A generator's captions are one a picture. */
-    for (int32_t s = 0; s < (text ? 1 : sample->picture_count); s++)
-      p->segments[shape.segment_count++] = sample->tokens;
-    for (int32_t k = 0; k < sample->picture_count; k++)
-      p->pictures[shape.picture_count++] = p->data->pictures[sample->picture_begin + k];
-  }
-  memset(extents, 0, MT_EXTENTS * sizeof *extents);
-  return mt_architecture_measure(p->architecture, &shape, p->error, extents);
-}
-
-static motet_status open_packer(packer *p, int32_t samples) {
-  int64_t most = 1;
-  for (int32_t i = 0; i < p->data->count; i++)
-    if (p->data->samples[i].picture_count > most) most = p->data->samples[i].picture_count;
-  p->segments = MT_ARENA_NEW(p->arena, int64_t, most * samples);
-  p->pictures = MT_ARENA_NEW(p->arena, mt_picture, most * samples);
-  if (p->segments == NULL || p->pictures == NULL)
-    return mt_error_memory(p->error, (unsigned long long)(most * samples) * sizeof(mt_picture), "microbatches");
-  return MOTET_OK;
+static motet_status measure(const packer *p, const int32_t *samples, int32_t count, double *extents) {
+  return mt_workload_samples_measure(p->architecture, p->data, samples, count, &p->room, p->error, extents);
 }
 
 /* Samples by their load, heaviest first. */
 static motet_status sort_samples(packer *p, by_load *order) {
   double extents[MT_EXTENTS];
-  const mt_search_data *data = p->data;
+  const mt_workload_samples *data = p->data;
   for (int32_t i = 0; i < data->count; i++) {
     bool same = i > 0 && data->samples[i].tokens == data->samples[i - 1].tokens &&
                 data->samples[i].picture_begin == data->samples[i - 1].picture_begin &&
@@ -109,11 +85,12 @@ static void find_kinds(mt_search_batch *batch) {
   }
 }
 
-motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture, const mt_search_data *data,
-                                  int32_t samples, motet_error *error, mt_search_batch *batch) {
+motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture,
+                                  const mt_workload_samples *data, int32_t samples, motet_error *error,
+                                  mt_search_batch *batch) {
   int32_t count = data->count / samples;
   packer p = {.arena = arena, .architecture = architecture, .data = data, .error = error};
-  motet_status status = open_packer(&p, samples);
+  motet_status status = mt_workload_samples_room(arena, data, samples, error, &p.room);
   if (status != MOTET_OK) return status;
   by_load *order = MT_ARENA_NEW(arena, by_load, data->count), *groups = MT_ARENA_NEW(arena, by_load, count);
   double *load = MT_ARENA_NEW(arena, double, data->count), *sum = MT_ARENA_NEW(arena, double, count);
@@ -123,13 +100,14 @@ motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *archit
   *batch = (mt_search_batch){.samples = samples,
                              .count = count,
                              .extents = mt_arena_array(arena, (size_t)count, sizeof *extents),
+                             .members = MT_ARENA_NEW(arena, int32_t, (int64_t)count * samples),
                              .load = MT_ARENA_NEW(arena, double, count),
                              .kind = MT_ARENA_NEW(arena, int32_t, count),
                              .first = MT_ARENA_NEW(arena, int32_t, count),
                              .number = MT_ARENA_NEW(arena, double, count)};
   if (order == NULL || groups == NULL || load == NULL || sum == NULL || held == NULL || owner == NULL ||
-      members == NULL || extents == NULL || batch->extents == NULL || batch->load == NULL || batch->kind == NULL ||
-      batch->first == NULL || batch->number == NULL)
+      members == NULL || extents == NULL || batch->members == NULL || batch->extents == NULL ||
+      batch->load == NULL || batch->kind == NULL || batch->first == NULL || batch->number == NULL)
     return mt_error_memory(error, (unsigned long long)data->count * 256, "microbatches");
   status = sort_samples(&p, order);
   if (status != MOTET_OK) return status;
@@ -146,6 +124,8 @@ motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *archit
   for (int32_t g = 0; g < count; g++) {
     batch->load[g] = groups[g].load;
     memcpy(batch->extents[g], extents[groups[g].index], sizeof *extents);
+    memcpy(batch->members + (int64_t)g * samples, members + (int64_t)groups[g].index * samples,
+           (size_t)samples * sizeof *members);
   }
   find_kinds(batch);
   return MOTET_OK;

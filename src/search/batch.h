@@ -16,6 +16,7 @@ typedef struct mt_search_deal {
 typedef struct mt_search_batch {
   int32_t samples; /* in each */
   int32_t count;
+  int32_t *members; /* (count, samples) samples of each */
   double (*extents)[MT_EXTENTS];
   double *load;  /* operations of a forward */
   int32_t *kind; /* [count] equal ones have one number, in the order of their first */
@@ -30,8 +31,9 @@ typedef struct mt_search_batch {
  * Packs the step's samples, @p samples in each microbatch, longest first to the lightest one that has room: within
  * 4/3 of the best balance (Graham 1969). A rest that fills no microbatch is left out.
  */
-motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture, const mt_search_data *data,
-                                  int32_t samples, motet_error *error, mt_search_batch *batch);
+motet_status mt_search_batch_make(mt_arena *arena, const mt_architecture *architecture,
+                                  const mt_workload_samples *data, int32_t samples, motet_error *error,
+                                  mt_search_batch *batch);
 
 /** Deals loads, heaviest first, to the lightest of @p bins that has fewer than @p each: @p owner [count], @p sum
  * and

@@ -52,8 +52,8 @@ typedef struct mt_search_space {
 } mt_search_space;
 
 /** Lists candidates. Memory that weights and states, or one layer's activations, exceed excludes one at once. */
-motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem, const mt_search_data *data,
-                                  motet_error *error, mt_search_space *space);
+motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem,
+                                  const mt_workload_samples *data, motet_error *error, mt_search_space *space);
 
 /** The batch of so many samples a microbatch. */
 mt_search_batch *mt_search_space_batch(const mt_search_space *space, int32_t samples);
@@ -90,6 +90,9 @@ typedef struct mt_search_plan {
   double exchange_seconds; /* exposed, of the busiest cell */
   int32_t *split;          /* layers of the trunk's stages */
   int32_t split_count;
+  int32_t *stage_layers; /* [stage_count] of all stages that a job's parallel.split has */
+  int32_t stage_count;
+  int32_t *microbatch; /* [microbatches] in the batch, in the order in which they go */
   mt_search_saving saving;
   uint8_t *savings;   /* [layers] mt_saving */
   double *cell_bytes; /* [cells of a replica] */
@@ -98,9 +101,11 @@ typedef struct mt_search_plan {
 } mt_search_plan;
 
 /** Derives, lowers, proves and simulates a candidate on the replica with most to do. @p search_seconds as in
- * mt_order_options. MOTET_ERROR_ILLEGAL where no schedule of it is legal. */
+ * mt_order_options; @p reordered: unlike microbatches in the order that a climb finds. MOTET_ERROR_ILLEGAL where no
+ * schedule of it is legal. */
 motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
-                                double search_seconds, bool keep, motet_error *error, mt_search_plan *plan);
+                                double search_seconds, bool reordered, bool keep, motet_error *error,
+                                mt_search_plan *plan);
 
 /** "tensor 2, pipeline 4, ..." */
 void mt_search_candidate_text(const mt_search_candidate *candidate, mt_text *text);

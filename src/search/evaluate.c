@@ -1,6 +1,7 @@
 /* From a candidate to a proven and simulated plan. */
 #include "algebra/skeleton.h"
 #include "motet/program.h"
+#include "order/forecast_costs.h"
 #include "search/candidate.h"
 #include "search/partition.h"
 #include "search/reorder.h"
@@ -210,19 +211,14 @@ static motet_status derive(maker *m) {
   for (int32_t t = 0; t < terms; t++)
     split[t] = m->space->chain ? m->begin : model->modules[t].layer_end - model->modules[t].layer_begin;
   memcpy(split + terms, m->result->split, (size_t)m->result->split_count * sizeof *split);
+  m->result->stage_layers = split;
+  m->result->stage_count = count;
   mt_schedule *schedule;
   motet_status status = mt_schedule_parse(m->arena, text, m->error, &schedule);
   uint64_t *present = MT_ARENA_NEW(m->arena, uint64_t, c->microbatches);
   if (present == NULL) return no_room(m);
-  /* Encoders have nothing to do for a microbatch without pictures. */
-  for (int32_t i = 0; i < c->microbatches; i++) {
-    const double *extents = m->batch->extents[m->microbatch[i]];
-    present[i] = UINT64_MAX;
-    double pictures = 0;
-    for (int e = 0; e < MT_EXTENTS; e++)
-      if (e != MT_ROWS_TEXT && e != MT_AREA_TEXT && e != MT_ROWS_ROUTED) pictures += extents[e];
-    if (pictures <= 0) present[i] = ~((UINT64_C(1) << m->space->trunk) - 1);
-  }
+  for (int32_t i = 0; i < c->microbatches; i++)
+    present[i] = mt_forecast_present(m->space->problem->architecture, m->batch->extents[m->microbatch[i]]);
   mt_derive_request request = {.model = model,
                                .schedule = schedule,
                                .ranks = mt_search_cells(m->space, c),
@@ -236,14 +232,6 @@ static motet_status derive(maker *m) {
 }
 
 /* ---- costs and sizes ---- */
-
-static mt_span span_of(const maker *m, int32_t stage) {
-  const mt_stage *place = &m->derivation->stages[stage];
-  return (mt_span){.layer_begin = place->layer_begin,
-                   .layer_end = place->layer_end,
-                   .first_trainable = place->first_trainable,
-                   .sends_gradient = (place->gate & MT_GATE_INPUT) != 0};
-}
 
 static motet_status allocate_tables(maker *m) {
   int64_t stages = m->derivation->stage_count, cells = stages * m->candidate->microbatches;
@@ -269,7 +257,7 @@ static motet_status allocate_tables(maker *m) {
 }
 
 static motet_status fill_stage(maker *m, int32_t stage) {
-  mt_span span = span_of(m, stage);
+  mt_span span = mt_forecast_span_of(&m->derivation->stages[stage]);
   mt_span_forecast *forecasts = MT_ARENA_NEW(m->arena, mt_span_forecast, m->batch->kinds);
   if (forecasts == NULL) return no_room(m);
   for (int32_t k = 0; k < m->kind_count; k++)
@@ -404,6 +392,7 @@ static motet_status plan_with(maker *m, mt_search_saving saving, double search_s
   for (int32_t s = 0; s < m->derivation->stage_count; s++)
     m->result->exchange_seconds = fmax(m->result->exchange_seconds, m->exchange[s]);
   m->result->savings = m->savings;
+  m->result->microbatch = m->microbatch;
   m->result->cell_bytes = bytes;
   m->result->derivation = m->derivation;
   if (keep)
@@ -444,7 +433,8 @@ static motet_status plan_within(maker *m, double search_seconds, bool keep) {
 }
 
 motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
-                                double search_seconds, bool keep, motet_error *error, mt_search_plan *plan) {
+                                double search_seconds, bool reordered, bool keep, motet_error *error,
+                                mt_search_plan *plan) {
   memset(plan, 0, sizeof *plan);
   maker m = {.arena = arena,
              .space = space,
@@ -465,7 +455,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   status = cut_layers(&m, cap, saves);
   if (status == MOTET_ERROR_ILLEGAL && cap > 0) status = cut_layers(&m, 0.0, false);
   if (status == MOTET_OK) status = derive(&m);
-  if (status == MOTET_OK && search_seconds >= 0.0) status = reorder(&m);
+  if (status == MOTET_OK && reordered) status = reorder(&m);
   return status == MOTET_OK ? plan_within(&m, search_seconds, keep) : status;
 }
 

@@ -90,7 +90,7 @@ static const char *const passed_over[] = {"data.",      "train.", "parallel.", "
                                           "output_dir", "init",   "schedule",  "deterministic", "profile",
                                           "optimizer."};
 
-#define COMMAND_LINE "command line"
+static const char command_line[] = "command line";
 
 typedef struct reader {
   const char *file;
@@ -102,9 +102,9 @@ typedef struct reader {
 } reader;
 
 static motet_status fail(reader *r, int line, const char *name, motet_status status) {
-  bool from_word = false;
+  bool from_word = r->file == command_line;
   for (int i = 0; i < KEYS && name != NULL; i++) from_word |= r->from_word[i] && strcmp(keys[i].name, name) == 0;
-  mt_error_place(r->error, from_word ? COMMAND_LINE : r->file, from_word ? 0 : line);
+  mt_error_place(r->error, from_word ? command_line : r->file, from_word ? 0 : line);
   mt_error_key(r->error, name);
   return status;
 }
@@ -153,9 +153,11 @@ static motet_status read_scalar(reader *r, int line, const key *k, const char *t
     return MOTET_OK;
   }
   case KEY_SECONDS:
-    if (mt_quantity_parse(text, MT_QUANTITY_SECONDS, r->error, (double *)(void *)field) == MOTET_OK)
-      return MOTET_OK;
-    return fail(r, line, k->name, mt_error_context(r->error, r->error->status, "%s", k->name));
+    if (mt_quantity_parse(text, MT_QUANTITY_SECONDS, r->error, &quantity) != MOTET_OK)
+      return fail(r, line, k->name, mt_error_context(r->error, r->error->status, "%s", k->name));
+    if (!(quantity > 0)) return bad_value(r, line, k, text, "a time above zero; without the key there is no limit");
+    memcpy(field, &quantity, sizeof quantity);
+    return MOTET_OK;
   case KEY_WHOLE:
     snprintf(wanted, sizeof wanted, "a whole number from %lld to %lld", (long long)k->least, (long long)k->most);
     if (!read_whole(text, k->least, k->most, &number)) return bad_value(r, line, k, text, wanted);
@@ -282,7 +284,7 @@ static motet_status read_override(reader *r, const char *word) {
   mt_text_append(&text, "\"%s\": %s\n", name, equals + 1);
   motet_status status = text.failed ? mt_error_memory(r->error, strlen(word), "a job") : MOTET_OK;
   const char *file = r->file;
-  r->file = COMMAND_LINE;
+  r->file = command_line;
   if (status == MOTET_OK) status = read_yaml(r, text.data, text.length);
   r->file = file;
   mt_text_free(&text);
@@ -328,6 +330,7 @@ static motet_status set_model(reader *r, mt_search_problem *problem) {
 static motet_status set_cluster(reader *r, mt_search_problem *problem) {
   const values *v = r->values;
   if (v->preset == NULL) return missing(r, "cluster", "cluster: h100");
+  problem->cluster_name = v->preset;
   const char *named = line_of(r, "cluster") > 0 ? "cluster" : "cluster.preset";
   const char *counted = line_of(r, "devices") > 0 ? "devices" : "cluster.devices";
   size_t length = strlen(v->preset);
@@ -336,29 +339,16 @@ static motet_status set_cluster(reader *r, mt_search_problem *problem) {
   if (file) {
     status = mt_cluster_read(v->preset, r->error, &problem->cluster);
     if (status != MOTET_OK) return status;
-    if (v->devices > problem->cluster.devices)
-      return fail(r, line_of(r, counted), counted,
-                  mt_error_set(r->error, MOTET_ERROR_PARSE, "%lld devices, but %s has %d", (long long)v->devices,
-                               v->preset, problem->cluster.devices));
+    if (v->devices > 0) status = mt_cluster_resize(&problem->cluster, (int32_t)v->devices, r->error);
+    if (status != MOTET_OK) return fail(r, line_of(r, counted), counted, status);
   } else {
     if (v->devices == 0) return missing(r, "devices", "devices: 64");
     status = mt_cluster_preset(v->preset, (int32_t)v->devices, r->error, &problem->cluster);
     if (status != MOTET_OK) return fail(r, line_of(r, named), named, status);
   }
-  if (v->devices > 0) problem->cluster.devices = (int32_t)v->devices;
   problem->memory_bytes = problem->cluster.device.memory_bytes;
   return v->memory == NULL ? MOTET_OK
                            : mt_quantity_parse(v->memory, MT_QUANTITY_BYTES, r->error, &problem->memory_bytes);
-}
-
-static motet_status read_trace(reader *r, mt_search_problem *problem) {
-  char *text;
-  size_t bytes;
-  motet_status status = mt_file_read(problem->trace, r->error, &text, &bytes);
-  if (status != MOTET_OK) return status;
-  status = mt_search_trace_parse(problem->arena, text, bytes, problem->trace, r->error, &problem->pool);
-  free(text);
-  return status;
 }
 
 static motet_status set_workload(reader *r, mt_search_problem *problem) {
@@ -382,7 +372,8 @@ static motet_status set_workload(reader *r, mt_search_problem *problem) {
     problem->picture = (mt_picture){1, (int32_t)v->pictures[1], (int32_t)v->pictures[2]};
     problem->picture_count = (int32_t)v->pictures[0];
   }
-  motet_status status = v->trace != NULL ? read_trace(r, problem) : MOTET_OK;
+  motet_status status =
+      v->trace != NULL ? mt_workload_samples_read(problem->arena, v->trace, r->error, &problem->pool) : MOTET_OK;
   if (status == MOTET_OK)
     status = mt_search_data_draw(problem, problem->seed, problem->arena, r->error, &problem->data);
   if (status != MOTET_OK && v->distribution != NULL)

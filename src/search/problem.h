@@ -7,7 +7,7 @@
 #include "algebra/schedule.h"
 #include "base/arena.h"
 #include "cluster/cluster.h"
-#include "model/architecture.h"
+#include "workload/samples.h"
 
 enum { MT_SEARCH_CHOICES = 16 };
 
@@ -27,32 +27,21 @@ typedef enum mt_search_manner {
 
 extern const char *const mt_search_manner_names[MT_MANNERS];
 
-typedef struct mt_search_sample {
-  int64_t tokens; /* of its row, features of its pictures included; generators: of its caption */
-  int32_t picture_begin, picture_count;
-} mt_search_sample;
-
-/** Samples of one step. */
-typedef struct mt_search_data {
-  int32_t count;
-  mt_search_sample *samples;
-  mt_picture *pictures;
-} mt_search_data;
-
 typedef struct mt_search_problem {
   mt_arena *arena;
   mt_architecture *architecture;
   const char *model_path;
+  const char *cluster_name; /* preset or file */
   mt_cluster cluster;
-  double memory_bytes; /* of a device, what a plan may use */
-  mt_search_data data; /* as the file says; drawn ones: of the seed */
+  double memory_bytes;      /* of a device, what a plan may use */
+  mt_workload_samples data; /* as the file says; drawn ones: of the seed */
   /* Where the data come from, for drawing them again. */
   const char *distribution;
   const char *trace;
   int64_t tokens; /* of every sample where neither is given */
   mt_picture picture;
   int32_t picture_count, global_batch;
-  mt_search_data pool; /* of a trace: all its samples */
+  mt_workload_samples pool; /* of a trace: all its samples */
   int64_t seed;
   mt_search_range tensor, context, pipeline, expert, microbatch, zero, shard_devices, chunks;
   bool manners[MT_MANNERS];
@@ -70,13 +59,6 @@ void mt_search_problem_destroy(mt_search_problem *problem);
 
 /** A step's samples drawn with another seed: of a distribution, or again from the trace; others stay the same. */
 motet_status mt_search_data_draw(const mt_search_problem *problem, int64_t seed, mt_arena *arena,
-                                 motet_error *error, mt_search_data *data);
-
-/** Reads samples, JSON lines `{"tokens": 1024, "images": [[448, 448]], "video": [16, 448, 448]}`. */
-motet_status mt_search_trace_parse(mt_arena *arena, const char *text, size_t bytes, const char *file,
-                                   motet_error *error, mt_search_data *data);
-
-/** The module that reads the text, or, of a generator, the last: the one that the others feed, or hang on. */
-int32_t mt_search_trunk(const mt_architecture *architecture);
+                                 motet_error *error, mt_workload_samples *data);
 
 #endif

@@ -10,11 +10,6 @@
 /* Candidates judged between two looks at the best: a constant, so that the answer does not depend on the threads.
  */
 enum { BATCH = 16, THREADS_MAX = 256 };
-/* Larger spaces are not searched to the end: what is estimated to take so many times as long as the best is left.
- */
-enum { EXHAUSTED_MOST = 1500 };
-static const double FAR = 1.1;
-
 /* What one evaluation leaves. */
 typedef struct verdict {
   motet_status status;
@@ -40,7 +35,8 @@ static void judge(const batch *b, int32_t index, mt_arena *arena, verdict *v) {
   mt_search_plan plan;
   mt_arena_reset(arena);
   motet_error_clear(&v->error);
-  v->status = mt_search_evaluate(arena, b->space, b->candidates[index], MT_ORDER_QUICK, false, &v->error, &plan);
+  v->status =
+      mt_search_evaluate(arena, b->space, b->candidates[index], MT_ORDER_QUICK, false, false, &v->error, &plan);
   v->seconds = v->status == MOTET_OK ? plan.seconds : INFINITY;
   v->bytes = v->status == MOTET_OK ? plan.memory_bytes : INFINITY;
 }
@@ -138,12 +134,10 @@ static motet_status judge_candidates(run *r, int32_t threads) {
   double limit = r->options->time_limit > 0 ? r->options->time_limit : r->problem->time_limit;
   motet_status status = MOTET_OK;
   result->end = "complete";
-  bool exhaustive = r->options->exhaustive || space->count <= EXHAUSTED_MOST;
   int32_t at = 0;
   while (at < space->count && status == MOTET_OK) {
     if (r->options->stop != NULL && r->options->stop(r->options->context)) result->end = "interrupted";
     if (limit > 0 && clock_seconds() - r->begin > limit) result->end = "time limit";
-    if (!exhaustive && space->candidates[at].estimate > r->best_seconds * FAR) result->end = "estimates";
     if (strcmp(result->end, "complete") != 0) break;
     at = fill_batch(r, b, at);
     judge_all(b, threads);
@@ -177,7 +171,7 @@ static motet_status try_seeds(run *r) {
   for (int32_t i = 0; i < seeds && status == MOTET_OK; i++) {
     mt_arena *arena = mt_arena_create();
     if (arena == NULL) return mt_error_memory(r->error, 0, "another drawing");
-    mt_search_data data;
+    mt_workload_samples data;
     mt_search_space space;
     mt_search_plan plan;
     status = mt_search_data_draw(r->problem, r->problem->seed + 1 + i, arena, r->error, &data);
@@ -185,7 +179,7 @@ static motet_status try_seeds(run *r) {
     mt_search_candidate best = result->best;
     if (status == MOTET_OK) status = mt_search_space_adopt(arena, &space, &best, r->error);
     if (status == MOTET_OK)
-      status = mt_search_evaluate(arena, &space, &best, MT_ORDER_QUICK, false, r->error, &plan);
+      status = mt_search_evaluate(arena, &space, &best, MT_ORDER_QUICK, false, false, r->error, &plan);
     if (status == MOTET_OK) {
       result->seed_seconds[result->seed_count] = plan.seconds;
       result->seed_bytes[result->seed_count++] = plan.memory_bytes;
@@ -195,17 +189,31 @@ static motet_status try_seeds(run *r) {
   return status;
 }
 
-/* The order's search has more time for the one plan that is handed out; where that does not help, the plan stays.
- */
+/* The plan that is handed out, with more time for its order; @p reordered: and for that of its microbatches. */
+static motet_status plan_again(run *r, mt_arena *arena, double search_seconds, bool reordered, bool *better) {
+  mt_search_result *result = r->result;
+  mt_search_plan plan;
+  motet_status status =
+      mt_search_evaluate(arena, r->space, &result->best, search_seconds, reordered, true, r->error, &plan);
+  *better = status == MOTET_OK && plan.memory_bytes <= r->problem->memory_bytes &&
+            (result->plan.derivation == NULL || plan.seconds < result->plan.seconds);
+  if (*better) mt_plan_free(&result->plan.plan);
+  if (*better)
+    result->plan = plan;
+  else if (status == MOTET_OK)
+    mt_plan_free(&plan.plan);
+  return status;
+}
+
+/* The order's search has more time for the one plan that is handed out, with microbatches as they are and as a
+ * climb orders them; the quick plan stays where that does not help, or memory does not hold it. */
 static motet_status plan_best(run *r, mt_arena *arena) {
   mt_search_result *result = r->result;
-  motet_status status = mt_search_evaluate(arena, r->space, &result->best, 0.0, true, r->error, &result->plan);
-  bool better = status == MOTET_OK && result->plan.seconds <= r->best_seconds &&
-                result->plan.memory_bytes <= r->problem->memory_bytes;
-  if (status == MOTET_OK && !better) {
-    mt_plan_free(&result->plan.plan);
-    status = mt_search_evaluate(arena, r->space, &result->best, MT_ORDER_QUICK, true, r->error, &result->plan);
-  }
+  bool better;
+  motet_status status = plan_again(r, arena, 0.0, false, &better);
+  if (status == MOTET_OK) status = plan_again(r, arena, 0.0, true, &better);
+  if (status == MOTET_OK && (result->plan.derivation == NULL || result->plan.seconds > r->best_seconds))
+    status = plan_again(r, arena, MT_ORDER_QUICK, false, &better);
   if (status == MOTET_OK && result->plan.seconds < result->bound) result->bound = result->plan.seconds;
   return status;
 }
@@ -215,7 +223,8 @@ static motet_status weigh_lightest(run *r, mt_arena *arena) {
   mt_search_plan plan;
   const mt_search_candidate *lightest = &r->space->lightest;
   if (isinf(r->space->least_bytes)) return MOTET_OK;
-  motet_status status = mt_search_evaluate(arena, r->space, lightest, MT_ORDER_QUICK, false, r->error, &plan);
+  motet_status status =
+      mt_search_evaluate(arena, r->space, lightest, MT_ORDER_QUICK, false, false, r->error, &plan);
   if (status == MOTET_ERROR_ILLEGAL) return MOTET_OK;
   if (status != MOTET_OK || plan.memory_bytes >= r->result->least_bytes) return status;
   r->result->least_bytes = plan.memory_bytes;

@@ -14,12 +14,10 @@ typedef struct mt_search_progress {
 } mt_search_progress;
 
 typedef struct mt_search_options {
-  int32_t threads;   /* 0: one a core */
-  double time_limit; /* seconds; 0: none */
-  bool exhaustive;   /* until every candidate is judged or its bound excludes it; else candidates whose estimate is
-                        far   above the best may be left, where there are very many */
-  int32_t seeds;     /* drawings of the data that the best plan is tried on, beside its own */
-  bool (*stop)(void *context);                                         /* asked between batches; or NULL */
+  int32_t threads;             /* 0: one a core */
+  double time_limit;           /* seconds; 0: none */
+  int32_t seeds;               /* drawings of the data that the best plan is tried on, beside its own */
+  bool (*stop)(void *context); /* asked between batches; or NULL */
   void (*progress)(void *context, const mt_search_progress *progress); /* or NULL */
   void *context;
 } mt_search_options;
@@ -28,7 +26,7 @@ enum { MT_SEARCH_SEEDS_MAX = 16 };
 
 typedef struct mt_search_result {
   bool found;
-  const char *end;                         /* "complete", "estimates", "time limit" or "interrupted" */
+  const char *end;                         /* "complete", "time limit" or "interrupted" */
   int64_t candidates, evaluated, excluded; /* excluded: by the memory of weights and states alone */
   mt_search_candidate best, runner_up;
   mt_search_plan plan;

@@ -361,7 +361,7 @@ static int compare_candidates(const void *left, const void *right) {
   return 0;
 }
 
-static motet_status make_batches(lister *l, const mt_search_data *data) {
+static motet_status make_batches(lister *l, const mt_workload_samples *data) {
   mt_search_space *space = l->space;
   space->batches = MT_ARENA_NEW(l->arena, mt_search_batch, MT_SEARCH_CHOICES);
   if (space->batches == NULL) return mt_error_memory(l->error, sizeof *space->batches, "microbatches");
@@ -380,11 +380,11 @@ static motet_status make_batches(lister *l, const mt_search_data *data) {
   return status;
 }
 
-motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem, const mt_search_data *data,
-                                  motet_error *error, mt_search_space *space) {
+motet_status mt_search_space_make(mt_arena *arena, const mt_search_problem *problem,
+                                  const mt_workload_samples *data, motet_error *error, mt_search_space *space) {
   const mt_model *model = problem->architecture->model;
   *space = (mt_search_space){
-      .problem = problem, .trunk = mt_search_trunk(problem->architecture), .least_bytes = INFINITY};
+      .problem = problem, .trunk = mt_architecture_trunk(problem->architecture), .least_bytes = INFINITY};
   lister l = {.arena = arena,
               .space = space,
               .problem = problem,

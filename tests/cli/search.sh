@@ -28,6 +28,36 @@ assert s["runner_up"]["step_seconds"] >= d["step_seconds"] - 1e-12
 CHECK
 motet verify "$out.json" >/dev/null || fail "the program that -o wrote is not accepted"
 
+# What --job writes is planned to the same makespan and memory, with alike and with unlike samples; what is kept, dropped
+# and divided comes along.
+replan() {
+  motet plan "$job" --search --json --job "$out.found.yaml" "$@" >"$out" 2>/dev/null || fail "no search with $*"
+  motet plan "$out.found.yaml" --json >"$out.again" || fail "the job of $* is refused: $(cat "$out.again")"
+  python3 - "$out" "$out.again" <<'CHECK' || fail "the job of $* is another plan"
+import json, sys
+found, again = (json.load(open(name)) for name in sys.argv[1:])
+assert found["schedule"] == again["schedule"]
+assert found["makespan"] == again["makespan"], (found["makespan"], again["makespan"])
+assert [c["peak_bytes"] for c in found["memory"]] == [c["peak_bytes"] for c in again["memory"]]
+CHECK
+}
+replan 'search.pipeline=[2]'
+replan memory=9GB 'search.zero=[1]' 'search.pipeline=[2]'
+grep -q recompute_layers "$out.found.yaml" || fail "nothing is dropped in 9 GB: $(cat "$out.found.yaml")"
+for placement in chain transpose dedicate; do
+  replan "search.placement=[$placement]" 'search.pipeline=[2]'
+done
+sed 's/tokens: 2304, /distribution: wikipedia, seed: 3, /' "$job" >"$job.varied" && mv "$job" "$job.alike" && cp "$job.varied" "$job"
+replan 'search.pipeline=[2]' 'search.trunk=[1f1b]'
+replan 'search.trunk=[zbv]' 'search.pipeline=[2]' 'search.tensor=[2]' 'search.placement=[transpose]'
+replan 'cluster.devices=32' 'train.global_batch=32' 'search.zero=[3]' 'search.shard_devices=[8]' 'search.pipeline=[1]'
+grep -q 'shard_group' "$out.found.yaml" || fail "no shard group: $(cat "$out.found.yaml")"
+mv "$job.alike" "$job"
+rm -f "$job.varied" "$out.found.yaml" "$out.found.yaml.jsonl" "$out.again"
+code=0
+motet plan "$job" --job "$out.found.yaml" 2>"$out" >/dev/null || code=$?
+[ "$code" = 2 ] && grep -q -- '--job is for --search' "$out" || fail "--job without --search: $code, $(cat "$out")"
+
 code=0
 motet plan "$job" --search --json memory=2GB >"$out" 2>/dev/null || code=$?
 [ "$code" = 1 ] || fail "nothing fits, and the exit code is $code"
@@ -43,6 +73,11 @@ motet plan "$job" --search --json 'search.tensor=[3]' >"$out" 2>/dev/null || cod
 code=0
 motet plan "$job" --search --json 'search.placement=[nowhere]' >"$out" 2>/dev/null || code=$?
 [ "$code" = 2 ] && [ "$(field file <"$out")" = 'command line' ] || fail "a word's error is in the file: $code, $(cat "$out")"
+
+code=0
+motet plan "$job" --search --json nothing=1 >"$out" 2>/dev/null || code=$?
+[ "$code" = 2 ] && [ "$(field file <"$out")" = 'command line' ] && ! grep -q '"line"' "$out" ||
+  fail "a word has a line of a file: $code, $(cat "$out")"
 
 code=0
 motet plan "$job" --search cluster.devices=none 2>"$out" >/dev/null || code=$?

@@ -10,15 +10,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   motet_error error;
-  mt_search_data samples;
+  mt_workload_samples samples;
   mt_search_problem *problem;
   motet_error_clear(&error);
   mt_arena *arena = mt_arena_create();
   if (arena == NULL) return 0;
-  if (mt_search_trace_parse(arena, (const char *)data, size, "fuzz", &error, &samples) == MOTET_OK) {
+  if (mt_workload_samples_parse(arena, (const char *)data, size, "fuzz", &error, &samples) == MOTET_OK) {
     if (samples.count < 1) abort();
     for (int32_t i = 0; i < samples.count; i++) {
-      const mt_search_sample *sample = &samples.samples[i];
+      const mt_workload_sample *sample = &samples.samples[i];
       if (sample->tokens < 1 || sample->picture_begin < 0 || sample->picture_count < 0) abort();
       for (int32_t k = 0; k < sample->picture_count; k++)
         if (samples.pictures[sample->picture_begin + k].height < 1) abort();

@@ -86,18 +86,38 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
   refused("cluster: h100\nmodel: m\nparallel:\n  recompute: some\n", "parallel.recompute", 4,
           "none|selective|full|offload");
   refused("cluster: {preset: h100, memory: 80}\nmodel: m\n", "cluster.memory", 1, "unit");
-  refused("cluster: h100\nmodel: m\nparallel: {data: 2}\ntrain: {global_batch: 5}\n", "train.global_batch", 0,
+  refused("cluster: h100\nmodel: m\nparallel: {data: 2}\ntrain: {global_batch: 5}\n", "train.global_batch", 4,
           "parallel.data (2) x workload.samples (1)");
   refused("cluster: h100\ncluster: h200\n", "cluster", 2, "twice");
-  refused("cluster: tpu\nmodel: " MODELS "Llama-3.1-8B\n", "cluster", 0, "presets are");
-  refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 0, "no such module");
+  refused("cluster: tpu\nmodel: " MODELS "Llama-3.1-8B\n", "cluster", 1, "presets are");
+  refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 3, "no such module");
   refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ndevices: 4\nparallel: {tensor: 8}\n", "parallel", 0,
           "more than the cluster's 4 devices");
   refused("cluster: ascend-910b\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
-          "parallel.recompute", 0, "host_bandwidth");
-  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nworkload: {images: 2by448}\n", "workload.images", 0,
+          "parallel.recompute", 3, "host_bandwidth");
+  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nworkload: {images: 2by448}\n", "workload.images", 3,
           "2x448x448");
   refused("[1, 2]", "", 1, "mapping");
+  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nparallel:\n  recompute_layers: [3-99]\n",
+          "parallel.recompute_layers", 4, "from 0 to 59");
+  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nparallel: {tensor: 4, encoder_tensor: 3}\n",
+          "parallel.encoder_tensor", 3, "divide the 4 devices");
+  refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nworkload: {tokens: 9, trace: a.jsonl}\n", "workload.trace",
+          3, "beside it");
+  /* A word of the command line is no line of the file, and the file's other keys stay where they are. */
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  char *words[] = {"parallel.tensor=2", "trainable=[vison]"};
+  assert_int_not_equal(open_job("cluster: h100\nmodel: " MODELS "InternVL2-8B\n", 2, words, &job, &setup),
+                       MOTET_OK);
+  assert_string_equal(failure.file, "command line");
+  assert_int_equal(failure.line, 0);
+  motet_error_clear(&failure);
+  assert_int_not_equal(
+      open_job("cluster: h100\nmodel: " MODELS "InternVL2-8B\ntrainable: [vison]\n", 1, words, &job, &setup),
+      MOTET_OK);
+  assert_string_equal(failure.file, "j.yaml");
+  assert_int_equal(failure.line, 3);
 }
 
 /* One stage, one device: the step is M times forward and backward, then the optimizer. */

@@ -29,11 +29,11 @@ static mt_search_problem *problem_of(const char *workload, char *const *override
   return problem;
 }
 
-static mt_search_result search(mt_arena *arena, const mt_search_problem *problem, int32_t threads, bool exhaustive,
+static mt_search_result search(mt_arena *arena, const mt_search_problem *problem, int32_t threads,
                                mt_search_space *space) {
   motet_error error;
   mt_search_result result;
-  mt_search_options options = {.threads = threads, .exhaustive = exhaustive};
+  mt_search_options options = {.threads = threads};
   if (mt_search_run_problem(arena, problem, &options, space, &error, &result) != MOTET_OK)
     fail_msg("%s", error.text);
   return result;
@@ -44,7 +44,7 @@ static void check_against_all(const char *workload, char *const *words, int coun
   mt_search_problem *problem = problem_of(workload, words, count);
   mt_arena *arena = mt_arena_create(), *scratch = mt_arena_create();
   mt_search_space space;
-  mt_search_result result = search(arena, problem, 1, true, &space);
+  mt_search_result result = search(arena, problem, 1, &space);
   assert_true(result.found);
   double best = INFINITY;
   motet_error error;
@@ -52,7 +52,7 @@ static void check_against_all(const char *workload, char *const *words, int coun
     mt_search_plan plan;
     mt_arena_reset(scratch);
     motet_status status =
-        mt_search_evaluate(scratch, &space, &space.candidates[i], MT_ORDER_QUICK, false, &error, &plan);
+        mt_search_evaluate(scratch, &space, &space.candidates[i], MT_ORDER_QUICK, false, false, &error, &plan);
     if (status == MOTET_ERROR_ILLEGAL) continue;
     if (status != MOTET_OK) fail_msg("candidate %d: %s", i, error.text);
     if (plan.seconds < space.candidates[i].bound * (1 - 1e-9))
@@ -62,7 +62,7 @@ static void check_against_all(const char *workload, char *const *words, int coun
   assert_true(space.count > 30);
   assert_true(result.evaluated < space.count);
   mt_search_plan again;
-  assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, MT_ORDER_QUICK, false, &error, &again),
+  assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, MT_ORDER_QUICK, false, false, &error, &again),
                    MOTET_OK);
   if (again.seconds != best) fail_msg("found %g, the best of all is %g", again.seconds, best);
   assert_true(result.bound <= best * (1 + 1e-12));
@@ -78,20 +78,22 @@ static void test_all_candidates(void **state) {
   char trunks[] = "search.trunk=[1f1b, zb1p, zbv, fold]", one[] = "search.trunk=[1f1b]",
        level[] = "search.zero=[3]";
   char nodes[] = "cluster.devices=16", few[] = "search.microbatch=[1]", batch[] = "train.global_batch=32";
-  char *split[] = {trunks}, *whole[] = {one}, *shards[] = {trunks, nodes, few, level, batch};
-  check_against_all(UNIFORM, split, 1);
+  char *split[] = {trunks, few}, *whole[] = {one}, *shards[] = {trunks, nodes, few, level, batch};
+  check_against_all(UNIFORM, split, 2);
   check_against_all(VARIED, whole, 1);
   check_against_all(VARIED, shards, 5);
 }
 
 static void test_threads_do_not_matter(void **state) {
   (void)state;
-  mt_search_problem *problem = problem_of(VARIED, NULL, 0);
+  char trunks[] = "search.trunk=[1f1b, zb1p]";
+  char *few[] = {trunks};
+  mt_search_problem *problem = problem_of(VARIED, few, 1);
   mt_arena *arena = mt_arena_create();
   mt_search_space space;
-  mt_search_result one = search(arena, problem, 1, false, &space);
+  mt_search_result one = search(arena, problem, 1, &space);
   uint64_t digest = motet_program_digest(one.plan.plan.program);
-  mt_search_result three = search(arena, problem, 3, false, &space);
+  mt_search_result three = search(arena, problem, 3, &space);
   assert_true(digest == motet_program_digest(three.plan.plan.program));
   assert_true(one.evaluated == three.evaluated && one.plan.seconds == three.plan.seconds);
   assert_true(one.runner_up_seconds == three.runner_up_seconds);
@@ -109,6 +111,7 @@ static void test_trunks(void **state) {
   motet_error error;
   mt_search_space space;
   char only[] = "search.pipeline=[4]", microbatch[] = "search.microbatch=[1]", tensor[] = "search.tensor=[1]";
+  char batch[] = "train.global_batch=8", zero[] = "search.zero=[1]";
   char *few[] = {only, microbatch, tensor};
   mt_search_problem *problem = problem_of(UNIFORM, few, 3);
   assert_int_equal(mt_search_space_make(arena, problem, &problem->data, &error, &space), MOTET_OK);
@@ -122,9 +125,9 @@ static void test_trunks(void **state) {
   for (size_t t = 1; t < sizeof names / sizeof *names; t++) {
     char trunk[64];
     snprintf(trunk, sizeof trunk, "search.trunk=[%s]", names[t]);
-    char *words[] = {only, microbatch, tensor, trunk};
-    problem = problem_of(UNIFORM, words, 4);
-    mt_search_result result = search(arena, problem, 1, false, &space);
+    char *words[] = {only, microbatch, tensor, trunk, batch, zero};
+    problem = problem_of(UNIFORM, words, 6);
+    mt_search_result result = search(arena, problem, 1, &space);
     if (!result.found) fail_msg("nothing fits with %s", names[t]);
     assert_non_null(strstr(result.plan.derivation->text, names[t]));
     assert_true(result.bound <= result.plan.seconds);
@@ -207,15 +210,16 @@ static void test_memory(void **state) {
   (void)state;
   mt_arena *arena = mt_arena_create();
   mt_search_space space;
-  char *tight[] = {"memory=9GB"}, *none[] = {"memory=1GB"};
-  mt_search_problem *problem = problem_of(UNIFORM, tight, 1);
-  mt_search_result result = search(arena, problem, 1, false, &space);
+  char trunks[] = "search.trunk=[1f1b, zb1p]";
+  char *tight[] = {trunks, "memory=9GB"}, *none[] = {trunks, "memory=1GB"};
+  mt_search_problem *problem = problem_of(UNIFORM, tight, 2);
+  mt_search_result result = search(arena, problem, 1, &space);
   assert_true(result.found);
   assert_true(result.plan.memory_bytes <= 9e9);
   mt_plan_free(&result.plan.plan);
   mt_search_problem_destroy(problem);
-  problem = problem_of(UNIFORM, none, 1);
-  result = search(arena, problem, 1, false, &space);
+  problem = problem_of(UNIFORM, none, 2);
+  result = search(arena, problem, 1, &space);
   assert_false(result.found);
   assert_true(result.least_bytes > 1e9 && !isinf(result.least_bytes));
   mt_search_problem_destroy(problem);
@@ -235,7 +239,7 @@ static void test_generator(void **state) {
   mt_search_space space;
   if (mt_search_problem_parse(text, strlen(text), "job.yaml", 0, NULL, &error, &problem) != MOTET_OK)
     fail_msg("%s", error.text);
-  mt_search_result result = search(arena, problem, 1, false, &space);
+  mt_search_result result = search(arena, problem, 1, &space);
   assert_true(result.found);
   assert_false(space.chain);
   assert_int_equal(space.trunk, problem->architecture->model->module_count - 1);
@@ -288,6 +292,8 @@ static void test_bad_jobs(void **state) {
        "NUMBERxHEIGHTxWIDTH"},
       {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nworkload: {distribution: nothing}\n", 5,
        "workload.distribution", "nothing"},
+      {"cluster: h100\ndevices: 8\ntrain: {global_batch: 8}\nsearch: {time_limit: 0s}\n", 5, "search.time_limit",
+       "above zero"},
       {"cluster: [1, 2\n", 3, "", "not YAML"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -323,9 +329,9 @@ static void test_traces(void **state) {
     mt_arena *arena = mt_arena_create();
     motet_error error;
     motet_error_clear(&error);
-    mt_search_data data;
+    mt_workload_samples data;
     motet_status status =
-        mt_search_trace_parse(arena, rows[i].text, strlen(rows[i].text), "trace.jsonl", &error, &data);
+        mt_workload_samples_parse(arena, rows[i].text, strlen(rows[i].text), "trace.jsonl", &error, &data);
     if (rows[i].count > 0) {
       assert_int_equal(status, MOTET_OK);
       assert_int_equal(data.count, rows[i].count);
