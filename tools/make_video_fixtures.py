@@ -5,6 +5,7 @@ processor of InternVL makes of them (transformers and torchvision from PyPI).
     colours.mkv   lossless RGB, 9 frames             waves.mp4   H.264 with B-frames, BT.709, 37 frames, a sound track, the index in front
     waves.webm    VP9, 20 frames, count not stated   waves.avi   MPEG-4, 12 frames
     moving.gif    5 frames                           sound.mp4   no video stream
+    fragments.mp4 the pictures of waves.mp4 again, in fragments without an index
 
 frames.json: frames of each, and for numbers of samples the frames that sample_frames takes. pixels.safetensors: for each
 video 4 sampled frames through the processor at 14 x 14 pixels, (4, 3, 14, 14).
@@ -62,6 +63,15 @@ def write_sound(name):
         out.mux(tone.encode())
 
 
+def write_fragments(name, source):
+    with av.open(str(ROOT / source)) as whole, av.open(str(ROOT / name), "w", options={"movflags": "frag_keyframe+empty_moov"}) as out:
+        stream = out.add_stream_from_template(whole.streams.video[0])
+        for packet in whole.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                out.mux(packet)
+
+
 def decode(name):
     with av.open(str(ROOT / name)) as video:
         return [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
@@ -76,6 +86,7 @@ def main():
     write("colours.mkv", "ffv1", "bgr0", 9, 32, 20)
     write("waves.mp4", "libx264", "yuv420p", 37, 48, 36, sound=True, options={"bf": "2", "crf": "10", "g": "12"},
           matrix=av.video.reformatter.Colorspace.ITU709)
+    write_fragments("fragments.mp4", "waves.mp4")
     write("waves.webm", "libvpx-vp9", "yuv420p", 20, 40, 40, options={"crf": "10", "b": "200k"})
     write("waves.avi", "mpeg4", "yuv420p", 12, 64, 48, options={"qmin": "1", "qmax": "3"})
     write("moving.gif", "gif", "rgb8", 5, 30, 30)

@@ -163,6 +163,14 @@ static motet_status reader_open(reader *this, motet_error *error) {
   return find_stream(this, error);
 }
 
+static motet_status find_decoder(const reader *this, motet_error *error, const AVCodec **codec) {
+  *codec = avcodec_find_decoder(this->stream->codecpar->codec_id);
+  if (*codec != NULL && strstr(CODECS, (*codec)->name) != NULL) return MOTET_OK;
+  return at_file(this, error,
+                 mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "%s: videos of kind %s are not read; of %s are",
+                              this->name, avcodec_get_name(this->stream->codecpar->codec_id), CODECS));
+}
+
 static motet_status count_packets(reader *this, motet_error *error, int64_t *frames) {
   int result;
   while ((result = av_read_frame(this->format, this->packet)) >= 0 && *frames < MAX_FRAMES) {
@@ -175,11 +183,12 @@ static motet_status count_packets(reader *this, motet_error *error, int64_t *fra
 static motet_status probe(reader *this, motet_error *error, mt_video *video) {
   motet_status status = reader_open(this, error);
   if (status != MOTET_OK) return status;
-  int64_t frames = 0;
-  if (strstr(this->format->iformat->name, "mov") != NULL)
-    frames = this->stream->nb_frames;
-  else
-    status = count_packets(this, error, &frames);
+  const AVCodec *codec;
+  status = find_decoder(this, error, &codec);
+  if (status != MOTET_OK) return status;
+  /* The index of a file in fragments says that there are none. */
+  int64_t frames = strstr(this->format->iformat->name, "mov") != NULL ? this->stream->nb_frames : 0;
+  if (frames == 0) status = count_packets(this, error, &frames);
   if (status != MOTET_OK) return status;
   if (frames < 1)
     return at_file(this, error, mt_error_set(error, MOTET_ERROR_PARSE, "%s has no frames", this->name));
@@ -207,11 +216,9 @@ typedef struct selection {
 } selection;
 
 static motet_status open_decoder(reader *this, motet_error *error) {
-  const AVCodec *codec = avcodec_find_decoder(this->stream->codecpar->codec_id);
-  if (codec == NULL || strstr(CODECS, codec->name) == NULL)
-    return at_file(this, error,
-                   mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "%s: videos of kind %s are not read; of %s are",
-                                this->name, avcodec_get_name(this->stream->codecpar->codec_id), CODECS));
+  const AVCodec *codec;
+  motet_status status = find_decoder(this, error, &codec);
+  if (status != MOTET_OK) return status;
   this->decoder = avcodec_alloc_context3(codec);
   if (this->decoder == NULL) return no_memory(this, error);
   int result = avcodec_parameters_to_context(this->decoder, this->stream->codecpar);

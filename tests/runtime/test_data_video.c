@@ -107,6 +107,41 @@ static void test_every_frame_once(void **state) {
   assert_int_equal(mt_video_read(VIDEOS "waves.mp4", 37, 38, count_frames, &seen, &failure), MOTET_ERROR_ARGUMENT);
 }
 
+typedef struct film {
+  int32_t frames;
+  mt_image images[64];
+} film;
+
+static motet_status keep_frame(void *context, int32_t part, const mt_image *image, motet_error *error) {
+  film *kept = context;
+  const size_t bytes = (size_t)image->width * (size_t)image->height * 3;
+  (void)error;
+  assert_true(part == kept->frames && part < 64);
+  kept->images[part] = (mt_image){.width = image->width, .height = image->height, .rgb = malloc(bytes)};
+  memcpy(kept->images[part].rgb, image->rgb, bytes);
+  kept->frames++;
+  return MOTET_OK;
+}
+
+/* The same coded pictures, with an index in front and without any. */
+static void test_fragments(void **state) {
+  (void)state;
+  mt_video video;
+  film whole = {0}, parts = {0};
+  must(mt_video_probe(VIDEOS "fragments.mp4", &failure, &video));
+  assert_int_equal(video.frames, 37);
+  must(mt_video_read(VIDEOS "waves.mp4", 37, 37, keep_frame, &whole, &failure));
+  must(mt_video_read(VIDEOS "fragments.mp4", 37, 37, keep_frame, &parts, &failure));
+  assert_int_equal(parts.frames, 37);
+  for (int32_t i = 0; i < 37; i++) {
+    const mt_image *one = &whole.images[i], *other = &parts.images[i];
+    assert_int_equal(one->width, other->width);
+    assert_memory_equal(one->rgb, other->rgb, (size_t)one->width * (size_t)one->height * 3);
+    mt_image_free(&whole.images[i]);
+    mt_image_free(&parts.images[i]);
+  }
+}
+
 static void expect_words(motet_status status, motet_status wanted, const char *words) {
   if (status != wanted || strstr(failure.text, words) == NULL)
     fail_msg("status %d, '%s'; expected %d, '%s'", status, failure.text, wanted, words);
@@ -121,6 +156,21 @@ static void test_what_is_no_video(void **state) {
   expect_words(mt_video_probe(VIDEOS "frames.json", &failure, &video), MOTET_ERROR_PARSE, "no MP4");
   expect_words(mt_video_probe_memory("", 0, "x.mp4", &failure, &video), MOTET_ERROR_PARSE, "x.mp4 is empty");
   assert_string_equal(failure.file, "x.mp4");
+}
+
+/* What cannot be decoded is refused before training: here a codec of another name. */
+static void test_other_codecs(void **state) {
+  (void)state;
+  char *data, *tag;
+  size_t bytes;
+  mt_video video;
+  must(mt_file_read(VIDEOS "waves.avi", &failure, &data, &bytes));
+  int tags = 0;
+  for (; (tag = memmem(data, bytes, "FMP4", 4)) != NULL; tags++) memcpy(tag, "cvid", 4);
+  assert_int_equal(tags, 2);
+  expect_words(mt_video_probe_memory(data, bytes, "x.avi", &failure, &video), MOTET_ERROR_UNSUPPORTED,
+               "of kind cinepak are not read");
+  free(data);
 }
 
 /* The sample tables of waves.mp4 say that there is nothing. */
@@ -174,7 +224,9 @@ int main(void) {
       cmocka_unit_test(test_frames_are_counted_and_chosen),
       cmocka_unit_test(test_pixels_are_those_of_the_processor),
       cmocka_unit_test(test_every_frame_once),
+      cmocka_unit_test(test_fragments),
       cmocka_unit_test(test_what_is_no_video),
+      cmocka_unit_test(test_other_codecs),
       cmocka_unit_test(test_no_frames),
       cmocka_unit_test(test_cut_videos),
   };
