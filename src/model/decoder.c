@@ -1,4 +1,5 @@
-/* Causal decoders of text: Llama, Mistral, Qwen2, Qwen3, InternLM2, Nemotron, dense or with routed experts. */
+/* Causal decoders of text: Llama, Mistral, Phi-3, Granite, Qwen2, Qwen3, InternLM2, Nemotron, dense or with routed
+ * experts. */
 #include "model/draft.h"
 
 #include <motet/program.h>
@@ -20,6 +21,8 @@ typedef struct decoder_kind {
 static const decoder_kind kinds[] = {
     {"llama", false, "attention_bias", true, false, false, NULL, false},
     {"mistral", false, NULL, false, false, false, NULL, false},
+    {"phi3", false, NULL, false, false, false, NULL, false},
+    {"granite", false, "attention_bias", true, false, false, NULL, false},
     {"mixtral", false, NULL, false, false, false, "num_local_experts", false},
     {"nemotron", false, "attention_bias", true, false, false, NULL, true},
     {"qwen2", true, NULL, false, false, false, NULL, false},
@@ -37,14 +40,19 @@ static const decoder_kind *find_kind(mt_draft *draft, const char *prefix, const 
   for (int k = 0; k < KINDS; k++)
     if (strcmp(type, kinds[k].name) == 0) return &kinds[k];
   mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, prefix, "model_type",
-                "no decoder of this kind is known; llama, mistral, mixtral, nemotron, qwen2, qwen3, qwen3_moe and "
-                "internlm2 are");
+                "no decoder of this kind is known; llama, mistral, mixtral, phi3, granite, nemotron, qwen2, qwen3, "
+                "qwen3_moe and internlm2 are");
   return NULL;
 }
 
-/* Mixtral's experts have the width that a dense layer would have. */
+/* Mixtral's experts have the width that a dense layer would have. Their number has two names: transformers 5 saves
+ * Qwen's under Mixtral's. */
 static void read_experts(mt_draft *draft, const char *prefix, const char *key, mt_decoder *decoder) {
-  decoder->experts = mt_draft_integer(draft, prefix, key, MT_EXPERTS_MAX);
+  static const char *const names[] = {"num_experts", "num_local_experts"};
+  const char *found = key;
+  for (int n = 0; n < 2; n++)
+    if (!mt_draft_has(draft, prefix, key) && mt_draft_has(draft, prefix, names[n])) found = names[n];
+  decoder->experts = mt_draft_integer(draft, prefix, found, MT_EXPERTS_MAX);
   decoder->experts_per_token = mt_draft_integer(draft, prefix, "num_experts_per_tok", decoder->experts);
   const char *width = strcmp(key, "num_local_experts") == 0 ? "intermediate_size" : "moe_intermediate_size";
   decoder->expert_width = mt_draft_integer(draft, prefix, width, MT_WIDTH_MAX);

@@ -12,15 +12,102 @@ static const char *path_of(const char *prefix, const char *key, char path[PATH_S
   return path;
 }
 
+/* What transformers' classes have where a nested config is silent: it saves of them only what differs. Of text
+ * configs for the named kind alone. */
+typedef struct nested_default {
+  const char *families; /* values of the whole config's model_type, a blank between */
+  const char *kind;     /* of the nested config, where it says one; NULL: any */
+  const char *path;
+  int64_t value;
+} nested_default;
+
+static const nested_default nested_defaults[] = {
+    {"qwen2_vl", NULL, "vision_config.embed_dim", 1280},
+    {"qwen2_vl qwen2_5_vl", NULL, "vision_config.depth", 32},
+    {"qwen2_vl qwen2_5_vl", NULL, "vision_config.hidden_size", 3584},
+    {"qwen2_vl qwen2_5_vl", NULL, "vision_config.patch_size", 14},
+    {"qwen2_5_vl", NULL, "vision_config.intermediate_size", 3420},
+    {"qwen2_5_vl qwen3_vl qwen3_vl_moe", NULL, "vision_config.out_hidden_size", 3584},
+    {"qwen2_5_vl", NULL, "vision_config.window_size", 112},
+    {"qwen3_vl qwen3_vl_moe", NULL, "vision_config.depth", 27},
+    {"qwen3_vl qwen3_vl_moe", NULL, "vision_config.hidden_size", 1152},
+    {"qwen3_vl qwen3_vl_moe", NULL, "vision_config.intermediate_size", 4304},
+    {"qwen3_vl qwen3_vl_moe", NULL, "vision_config.num_position_embeddings", 2304},
+    {"qwen3_vl qwen3_vl_moe", NULL, "vision_config.patch_size", 16},
+    {"qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe", NULL, "vision_config.num_heads", 16},
+    {"idefics3 smolvlm", NULL, "vision_config.hidden_size", 1152},
+    {"idefics3 smolvlm", NULL, "vision_config.num_attention_heads", 16},
+    {"idefics3 smolvlm", NULL, "vision_config.image_size", 224},
+    {"idefics3 smolvlm", NULL, "vision_config.patch_size", 32},
+    {"llava", NULL, "vision_config.hidden_size", 1024},
+    {"llava", NULL, "vision_config.intermediate_size", 4096},
+    {"llava", NULL, "vision_config.num_hidden_layers", 24},
+    {"llava", NULL, "vision_config.num_attention_heads", 16},
+    {"llava", NULL, "vision_config.image_size", 336},
+    {"llava", NULL, "vision_config.patch_size", 14},
+    {"idefics3 smolvlm llava", "llama", "text_config.vocab_size", 32000},
+    {"idefics3 smolvlm llava", "llama", "text_config.hidden_size", 4096},
+    {"idefics3 smolvlm llava", "llama", "text_config.intermediate_size", 11008},
+    {"idefics3 smolvlm llava", "llama", "text_config.num_hidden_layers", 32},
+    {"idefics3 smolvlm llava", "llama", "text_config.num_attention_heads", 32},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.vocab_size", 152064},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.hidden_size", 8192},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.intermediate_size", 29568},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.num_hidden_layers", 80},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.num_attention_heads", 64},
+    {"qwen2_vl qwen2_5_vl", NULL, "text_config.num_key_value_heads", 8},
+    {"qwen3_vl qwen3_vl_moe", NULL, "text_config.vocab_size", 151936},
+    {"qwen3_vl", NULL, "text_config.hidden_size", 4096},
+    {"qwen3_vl", NULL, "text_config.intermediate_size", 22016},
+    {"qwen3_vl", NULL, "text_config.num_hidden_layers", 32},
+    {"qwen3_vl", NULL, "text_config.num_attention_heads", 32},
+    {"qwen3_vl", NULL, "text_config.num_key_value_heads", 32},
+    {"qwen3_vl_moe", NULL, "text_config.hidden_size", 2048},
+    {"qwen3_vl_moe", NULL, "text_config.intermediate_size", 5632},
+    {"qwen3_vl_moe", NULL, "text_config.num_hidden_layers", 24},
+    {"qwen3_vl_moe", NULL, "text_config.num_attention_heads", 16},
+    {"qwen3_vl_moe", NULL, "text_config.num_key_value_heads", 16},
+    {"qwen3_vl_moe", NULL, "text_config.head_dim", 128},
+    {"qwen3_vl_moe", NULL, "text_config.num_experts", 60},
+    {"qwen3_vl_moe", NULL, "text_config.num_experts_per_tok", 4},
+    {"qwen3_vl_moe", NULL, "text_config.moe_intermediate_size", 1408},
+};
+enum { NESTED_DEFAULTS = sizeof nested_defaults / sizeof *nested_defaults };
+
+static bool is_listed(const char *list, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = list; at != NULL; at = strchr(at, ' ') != NULL ? strchr(at, ' ') + 1 : NULL)
+    if (length > 0 && strcspn(at, " ") == length && strncmp(at, word, length) == 0) return true;
+  return false;
+}
+
+/* The value of a key that is not there, or 0: none is usual. */
+static int64_t nested_default_of(mt_draft *draft, const char *prefix, const char *path) {
+  const json_t *family = mt_json_find(draft->json, "model_type");
+  char kind_path[PATH_SIZE];
+  const json_t *kind = mt_json_find(draft->json, path_of(prefix, "model_type", kind_path));
+  if (prefix[0] == '\0' || !json_is_string(family) || !json_is_object(mt_json_find(draft->json, prefix))) return 0;
+  for (int d = 0; d < NESTED_DEFAULTS; d++) {
+    const nested_default *usual = &nested_defaults[d];
+    if (strcmp(usual->path, path) == 0 && is_listed(usual->families, json_string_value(family)) &&
+        (usual->kind == NULL || !json_is_string(kind) || strcmp(json_string_value(kind), usual->kind) == 0))
+      return usual->value;
+  }
+  return 0;
+}
+
 int64_t mt_draft_integer(mt_draft *draft, const char *prefix, const char *key, int64_t maximum) {
   char path[PATH_SIZE];
-  return mt_json_integer(draft->json, path_of(prefix, key, path), 1, maximum);
+  int64_t usual = nested_default_of(draft, prefix, path_of(prefix, key, path));
+  return usual > 0 ? mt_json_integer_or(draft->json, path, 1, maximum, usual)
+                   : mt_json_integer(draft->json, path, 1, maximum);
 }
 
 int64_t mt_draft_integer_or(mt_draft *draft, const char *prefix, const char *key, int64_t maximum,
                             int64_t fallback) {
   char path[PATH_SIZE];
-  return mt_json_integer_or(draft->json, path_of(prefix, key, path), 1, maximum, fallback);
+  int64_t usual = nested_default_of(draft, prefix, path_of(prefix, key, path));
+  return mt_json_integer_or(draft->json, path, 1, maximum, usual > 0 ? usual : fallback);
 }
 
 bool mt_draft_flag(mt_draft *draft, const char *prefix, const char *key, bool fallback) {

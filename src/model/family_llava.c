@@ -1,4 +1,5 @@
-/* LLaVA 1.5 (arXiv 2310.03744) in its original form: the tower is given by name, its sizes are a row here. */
+/* LLaVA 1.5 (arXiv 2310.03744): in its original form the tower is given by name, and its sizes are a row here; in
+ * transformers' form tower and decoder have configs of their own. */
 #include "model/draft.h"
 
 #include <motet/program.h>
@@ -9,13 +10,14 @@
 typedef struct tower_sizes {
   const char *name;
   int64_t layers, hidden, heads, image, patch;
+  int64_t intermediate; /* 0: four times the width */
 } tower_sizes;
 
 static const tower_sizes towers[] = {
-    {"openai/clip-vit-large-patch14-336", 24, 1024, 16, 336, 14},
-    {"openai/clip-vit-large-patch14", 24, 1024, 16, 224, 14},
-    {"openai/clip-vit-base-patch16", 12, 768, 12, 224, 16},
-    {"openai/clip-vit-base-patch32", 12, 768, 12, 224, 32},
+    {"openai/clip-vit-large-patch14-336", 24, 1024, 16, 336, 14, 0},
+    {"openai/clip-vit-large-patch14", 24, 1024, 16, 224, 14, 0},
+    {"openai/clip-vit-base-patch16", 12, 768, 12, 224, 16, 0},
+    {"openai/clip-vit-base-patch32", 12, 768, 12, 224, 32, 0},
 };
 enum { TOWERS = sizeof towers / sizeof *towers, CHANNELS = 3 };
 
@@ -29,6 +31,22 @@ static const tower_sizes *find_tower(mt_draft *draft) {
   return NULL;
 }
 
+static const char PREFIX[] = "vision_config";
+
+static void read_tower(mt_draft *draft, tower_sizes *tower) {
+  if (strcmp(mt_draft_text(draft, PREFIX, "model_type", "clip_vision_model"), "clip_vision_model") != 0)
+    mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, PREFIX, "model_type", "only clip_vision_model is supported");
+  *tower = (tower_sizes){.name = "its own",
+                         .layers = mt_draft_integer(draft, PREFIX, "num_hidden_layers", MT_LAYERS_MAX),
+                         .hidden = mt_draft_integer(draft, PREFIX, "hidden_size", MT_WIDTH_MAX),
+                         .heads = mt_draft_integer(draft, PREFIX, "num_attention_heads", MT_HEADS_MAX),
+                         .image = mt_draft_square(draft, PREFIX, "image_size", 0),
+                         .patch = mt_draft_square(draft, PREFIX, "patch_size", 0),
+                         .intermediate = mt_draft_integer(draft, PREFIX, "intermediate_size", MT_WIDTH_MAX)};
+  mt_draft_divides(draft, PREFIX, "num_attention_heads", tower->heads, tower->hidden, "hidden_size");
+  mt_draft_divides(draft, PREFIX, "patch_size", tower->patch, tower->image, "image_size");
+}
+
 static void vision_module(mt_draft *draft, const tower_sizes *tower, int64_t layers) {
   const mt_block shape = {.rows = MT_ROWS_PATCHES,
                           .area = MT_AREA_PICTURE,
@@ -36,7 +54,7 @@ static void vision_module(mt_draft *draft, const tower_sizes *tower, int64_t lay
                           .heads = tower->heads,
                           .kv_heads = tower->heads,
                           .head_width = tower->hidden / tower->heads,
-                          .intermediate = 4 * tower->hidden,
+                          .intermediate = tower->intermediate > 0 ? tower->intermediate : 4 * tower->hidden,
                           .norm_tensors = 2,
                           .qkv_bias = true,
                           .out_bias = true,
@@ -73,17 +91,33 @@ static void projector_module(mt_draft *draft, int64_t in, int64_t hidden) {
   mt_draft_layers(draft, design, 1, "");
 }
 
-void mt_family_llava(mt_draft *draft) {
-  mt_decoder decoder;
-  const tower_sizes *tower = find_tower(draft);
-  mt_decoder_read(draft, "", "llama", &decoder);
+/* The original form. */
+static void read_named(mt_draft *draft, tower_sizes *tower, mt_decoder *decoder) {
+  const tower_sizes *named = find_tower(draft);
+  mt_decoder_read(draft, "", "llama", decoder);
   if (draft->json->status != MOTET_OK) return;
-  int64_t select = mt_json_integer_or(draft->json, "mm_vision_select_layer", -tower->layers - 1, tower->layers, -2);
+  *tower = *named;
   int64_t in = mt_draft_integer_or(draft, "", "mm_hidden_size", MT_WIDTH_MAX, tower->hidden);
   if (in != tower->hidden)
     mt_draft_fail(draft, MOTET_ERROR_PARSE, "", "mm_hidden_size", "is not the width of the tower");
   if (strcmp(mt_draft_text(draft, "", "mm_projector_type", "linear"), "mlp2x_gelu") != 0)
     mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, "", "mm_projector_type", "only mlp2x_gelu is supported");
+}
+
+void mt_family_llava(mt_draft *draft) {
+  mt_decoder decoder;
+  tower_sizes sizes = {0}, *tower = &sizes;
+  bool nested = !mt_draft_has(draft, "", "mm_vision_tower") &&
+                (mt_draft_has(draft, "", PREFIX) || mt_draft_has(draft, "", "text_config"));
+  if (nested) {
+    read_tower(draft, tower);
+    mt_decoder_read(draft, "text_config", mt_draft_text(draft, "text_config", "model_type", "llama"), &decoder);
+  } else {
+    read_named(draft, tower, &decoder);
+  }
+  if (draft->json->status != MOTET_OK) return;
+  int64_t select = mt_json_integer_or(draft->json, nested ? "vision_feature_layer" : "mm_vision_select_layer",
+                                      -tower->layers - 1, tower->layers, -2);
   if (draft->json->status != MOTET_OK) return;
   vision_module(draft, tower, select < 0 ? tower->layers + 1 + select : select);
   projector_module(draft, tower->hidden, decoder.block.hidden);

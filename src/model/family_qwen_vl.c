@@ -34,6 +34,18 @@ static void read_vision(mt_draft *draft, vision_sizes *vision, const char *width
   vision->frame_patch = mt_draft_integer_or(draft, PREFIX, "temporal_patch_size", 64, frame_patch_usual);
 }
 
+/* A list of blocks, or what transformers' class has where the config is silent. */
+static int32_t list_or(mt_draft *draft, const char *key, int64_t last, int32_t most, const int64_t *usual,
+                       int32_t usual_count, int64_t *values) {
+  if (mt_draft_has(draft, PREFIX, key)) return mt_draft_list(draft, PREFIX, key, 0, last, most, values);
+  for (int32_t i = 0; i < usual_count; i++) {
+    values[i] = usual[i];
+    if (usual[i] > last)
+      mt_draft_fail(draft, MOTET_ERROR_PARSE, PREFIX, key, "missing, and the usual blocks are more than there are");
+  }
+  return usual_count;
+}
+
 static void set_rules(mt_draft *draft, const vision_sizes *vision, int64_t minimum_pixels, int64_t maximum_pixels) {
   mt_architecture *result = draft->result;
   result->rules = (mt_picture_rules){.patch = vision->patch,
@@ -127,8 +139,8 @@ void mt_family_qwen2_5_vl(mt_draft *draft) {
   vision.block.norm_tensors = 1;
   vision.block.gated = true;
   int64_t window = mt_draft_integer(draft, PREFIX, "window_size", MT_SIDE_MAX);
-  int32_t full_count =
-      mt_draft_list(draft, PREFIX, "fullatt_block_indexes", 0, MT_LAYERS_MAX - 1, MT_LAYERS_MAX, full);
+  int32_t full_count = list_or(draft, "fullatt_block_indexes", MT_LAYERS_MAX - 1, MT_LAYERS_MAX,
+                               (const int64_t[]){7, 15, 23, 31}, 4, full);
   mt_draft_divides(draft, PREFIX, "window_size", vision.patch * vision.merge, window, "window_size");
   mt_decoder_read(draft, text_prefix(draft), "qwen2", &decoder);
   if (draft->json->status != MOTET_OK) return;
@@ -164,8 +176,8 @@ void mt_family_qwen3_vl(mt_draft *draft) {
   vision.block.intermediate = mt_draft_integer(draft, PREFIX, "intermediate_size", MT_WIDTH_MAX);
   vision.out = mt_draft_integer(draft, PREFIX, "out_hidden_size", MT_WIDTH_MAX);
   int64_t positions = mt_draft_integer(draft, PREFIX, "num_position_embeddings", MT_VOCABULARY_MAX);
-  int32_t deep_count =
-      mt_draft_list(draft, PREFIX, "deepstack_visual_indexes", 0, vision.layers - 1, DEEP_MOST, deep);
+  int32_t deep_count = list_or(draft, "deepstack_visual_indexes", vision.layers - 1, DEEP_MOST,
+                               (const int64_t[]){8, 16, 24}, 3, deep);
   for (int32_t i = 1; i < deep_count; i++)
     if (deep[i] <= deep[i - 1])
       mt_draft_fail(draft, MOTET_ERROR_PARSE, PREFIX, "deepstack_visual_indexes", "must ascend");

@@ -507,7 +507,7 @@ static void test_wrong_configs_are_told_why(void **state) {
   refused(LLAMA "\"hidden_size\": 8, \"num_attention_heads\": 2}", MOTET_ERROR_PARSE, "intermediate_size",
           "missing");
   refused("{\"model_type\": \"qwen2_vl\", \"vision_config\": {\"depth\": 1}}", MOTET_ERROR_PARSE,
-          "vision_config.embed_dim", "missing");
+          "num_hidden_layers", "missing");
   refused("{\"model_type\": \"llava\", \"mm_vision_tower\": \"x\"}", MOTET_ERROR_UNSUPPORTED, "mm_vision_tower",
           "clip-vit-large");
   refused("{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 4096, \"hidden_size\": 1048576, "
