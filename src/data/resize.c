@@ -9,8 +9,9 @@
 
 enum { FRACTION_BITS = 32 - 8 - 2, BLOCK_ROWS = 32 };
 
-/* Whole numbers come out alike on every processor, on those with wide registers sooner. */
-#if defined(__x86_64__) && defined(__has_attribute)
+/* Whole numbers come out alike on every processor, on those with wide registers sooner. The choice is made before
+ * the thread sanitizer is ready for it. */
+#if defined(__x86_64__) && defined(__has_attribute) && !defined(__SANITIZE_THREAD__)
 #if __has_attribute(target_clones)
 #define VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
