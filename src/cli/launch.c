@@ -253,10 +253,27 @@ static bool is_stopped(pid_t process) {
   return name_end != NULL && strncmp(name_end, ") T", 3) == 0;
 }
 
+/** A process below @p parent that is stopped, at most so many generations down; 0: none. */
+static pid_t find_stopped(pid_t parent, int generations) {
+  char path[64];
+  long child;
+  pid_t stopped = 0;
+  snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)parent, (long)parent);
+  FILE *file = generations > 0 ? fopen(path, "re") : NULL;
+  if (file == NULL) return 0;
+  while (stopped == 0 && fscanf(file, "%ld", &child) == 1)
+    stopped = is_stopped((pid_t)child) ? (pid_t)child : find_stopped((pid_t)child, generations - 1);
+  fclose(file);
+  return stopped;
+}
+
 /** Others wait in vain for a rank that is stopped, and it cannot say so: it is ended. Where all are stopped,
- * someone halts the job. */
-static void end_stopped(watch *this, mt_board *board) {
+ * someone halts the job. A rank that was stopped before it had written its process number is one of the launcher's
+ * children or, under MPICH, of their children. */
+static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
   int32_t stopped = -1, running = 0;
+  bool absent = false;
+  for (int32_t rank = 0; rank < this->ranks; rank++) absent |= mt_board_at(board, rank)->process == 0;
   for (int32_t rank = this->ranks - 1; rank >= 0; rank--) {
     if (this->processes[rank] < 0) continue;
     if (is_stopped(mt_board_at(board, rank)->process))
@@ -264,15 +281,20 @@ static void end_stopped(watch *this, mt_board *board) {
     else
       running++;
   }
+  pid_t process = stopped >= 0 ? mt_board_at(board, stopped)->process : 0;
+  if (stopped < 0 && absent && !is_stopped(launcher)) {
+    process = find_stopped(launcher, 2);
+    running++;
+  }
   double now = seconds_now();
-  if (stopped < 0 || running == 0)
+  if (process == 0 || running == 0)
     this->stopped_since = 0;
   else if (this->stopped_since <= 0)
     this->stopped_since = now;
   else if (now - this->stopped_since > STOPPED_SECONDS && this->victim < 0) {
     this->victim = stopped;
-    this->was_stopped = true;
-    kill(mt_board_at(board, stopped)->process, SIGKILL);
+    this->was_stopped = stopped >= 0;
+    kill(process, SIGKILL);
   }
 }
 
@@ -287,7 +309,7 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   struct epoll_event event;
   while (waitpid(child, &status, WNOHANG) <= 0) {
     open_ranks(this, board);
-    end_stopped(this, board);
+    end_stopped(this, child, board);
     if (epoll_wait(this->epoll, &event, 1, 100) == 1) note_end(this, (int32_t)event.data.u32, board);
   }
   while (epoll_wait(this->epoll, &event, 1, 0) == 1) note_end(this, (int32_t)event.data.u32, board);
@@ -306,12 +328,13 @@ static void tell_absent(const watch *seen, mt_board *board, int code, motet_erro
     mt_error_set(error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
   else if (count == 1)
     mt_error_set(error, MOTET_ERROR_FAILED,
-                 "rank %s could not be started, or was killed before it began (launcher's exit code %d)",
+                 "rank %s could not be started, or was killed or stopped before it began (launcher's exit code %d)",
                  absent.data, code);
   else
-    mt_error_set(error, MOTET_ERROR_FAILED,
-                 "ranks %s have not begun: one could not be started, or was killed (launcher's exit code %d)",
-                 absent.data, code);
+    mt_error_set(
+        error, MOTET_ERROR_FAILED,
+        "ranks %s have not begun: one could not be started, or was killed or stopped (launcher's exit code %d)",
+        absent.data, code);
   mt_text_free(&absent);
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Kills random ranks of training runs at random times, while they start, compute, save and end.
+"""Kills random ranks of training runs at random times, while they start, compute, save and end; some are stopped, or
+crash, instead.
 
     MOTET=motet TEST_DATA=tests/data kills.py FIRST COUNT    trials number FIRST to FIRST + COUNT - 1; the number is the seed
 
@@ -56,13 +57,13 @@ def rank_processes(directory):
     return found
 
 
-def kill(process, directory, rank):
-    """Kills the rank as soon as it is there; returns when, or None where the run was at its end before."""
+def kill(process, directory, rank, how):
+    """Sends the rank a signal as soon as it is there; returns when, or None where the run was at its end before."""
     while process.poll() is None:
         number = rank_processes(directory).get(rank)
         if number is not None:
             try:
-                os.kill(number, signal.SIGKILL)
+                os.kill(number, how)
             except ProcessLookupError:
                 continue
             return time.monotonic()
@@ -70,7 +71,7 @@ def kill(process, directory, rank):
     return None
 
 
-def hit(directory, ranks, rank, after):
+def hit(directory, ranks, rank, how, after):
     """Starts the run and kills the rank after so many seconds. Whether it was hit."""
     with open(directory + ".out", "w") as out, open(directory + ".err", "w") as err:
         process = subprocess.Popen(command(directory, ranks), cwd=DATA, stdout=out, stderr=err)
@@ -78,10 +79,12 @@ def hit(directory, ranks, rank, after):
             process.wait(after)
         except subprocess.TimeoutExpired:
             pass
-        killed = kill(process, directory, rank)
+        killed = kill(process, directory, rank, how)
         try:
             code = process.wait(SECONDS if killed is not None else 60)
         except subprocess.TimeoutExpired:
+            for number in [process.pid, *rank_processes(directory).values()]:
+                os.kill(number, signal.SIGKILL)
             raise Failure(f"ranks are left {SECONDS} s after the kill") from None
     with open(directory + ".err") as file:
         text = file.read()
@@ -93,7 +96,7 @@ def hit(directory, ranks, rank, after):
     # One that was killed before it said who it is may be one of several.
     if not re.search(rf"rank {rank} |ranks (\d+, )*{rank}(, \d+)* have not begun", messages[0]):
         raise Failure(f"rank {rank} is not named: {messages[0]}")
-    print(f"  rank {rank} of {ranks} after {after:.2f} s, {time.monotonic() - killed:.1f} s to the end: {messages[0]}")
+    print(f"  {how.name} to rank {rank} of {ranks} after {after:.2f} s, {time.monotonic() - killed:.1f} s to the end: {messages[0]}")
     time.sleep(0.3)
     left = rank_processes(directory)
     if left:
@@ -117,7 +120,8 @@ def trial(seed, work, whole, seconds):
     while hits < 2:
         # Some kills fall into the start, which is short.
         after = chance.uniform(0, 0.8) if chance.random() < 0.3 else chance.uniform(0, seconds[ranks])
-        if not hit(directory, ranks, chance.randrange(ranks), after):
+        how = chance.choice([signal.SIGKILL] * 4 + [signal.SIGSTOP, signal.SIGSEGV])
+        if not hit(directory, ranks, chance.randrange(ranks), how, after):
             break
         hits += 1
     finish(directory, ranks)
@@ -134,7 +138,6 @@ def main():
     first, count = int(sys.argv[1]), int(sys.argv[2])
     work = tempfile.mkdtemp()
     whole, seconds = {}, {}
-    boards = set(glob.glob("/dev/shm/motet-*"))
     for ranks in (2, 3, 4):
         begin = time.monotonic()
         finish(f"{work}/whole-{ranks}", ranks)
