@@ -27,8 +27,7 @@ static void test_long_computation(void **state) {
   int32_t ranks[] = {0, 1, 2};
   mt_rank_group everyone = {.count = 3, .ranks = ranks};
   const double end = now() + 1.7 * heartbeat_seconds;
-  volatile double sum = 0;
-  while (transport->rank > 0 && now() < end) sum += 1;
+  while (transport->rank > 0 && now() < end) continue;
   assert_int_equal(mt_barrier(transport, &everyone, &error), MOTET_OK);
   assert_false(transport->ended);
 }
