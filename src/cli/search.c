@@ -142,13 +142,21 @@ static void print_split(const mt_search_space *space, const mt_search_result *re
   }
 }
 
+static int32_t count_savings(const mt_search_space *space, const mt_search_result *result, mt_saving saving) {
+  int32_t count = 0;
+  for (int32_t l = 0; l < space->problem->architecture->model->layer_count; l++)
+    count += result->plan.savings[l] == saving;
+  return count;
+}
+
 static void print_savings(const mt_search_space *space, const mt_search_result *result, mt_text *text) {
-  int32_t count = 0, layers = space->problem->architecture->model->layer_count;
-  for (int32_t l = 0; l < layers; l++) count += result->plan.savings[l] != MT_SAVING_ALL;
-  if (count > 0)
-    mt_text_append(text, "saving      %d of %d layers %s\n", count, layers,
-                   result->plan.saving == MT_SEARCH_OFFLOAD ? "keep their activations in host memory"
-                                                            : "compute their activations again");
+  int32_t layers = space->problem->architecture->model->layer_count;
+  int32_t again = count_savings(space, result, MT_SAVING_INPUT),
+          host = count_savings(space, result, MT_SAVING_HOST);
+  if (again > 0)
+    mt_text_append(text, "saving      %d of %d layers compute their activations again\n", again, layers);
+  if (host > 0)
+    mt_text_append(text, "saving      %d of %d layers keep their activations in host memory\n", host, layers);
 }
 
 /* What binds: the largest of memory, exchange and the idle times. */
@@ -156,14 +164,16 @@ static void print_reasons(const mt_search_space *space, const mt_search_result *
   const mt_simulation *simulation = result->plan.plan.simulation;
   double memory = result->plan.memory_bytes / space->problem->memory_bytes, idle = simulation->idle_share;
   double exchange = result->plan.exchange_seconds / result->plan.seconds;
+  int32_t layers = space->problem->architecture->model->layer_count;
+  bool saves = count_savings(space, result, MT_SAVING_ALL) < layers;
   int worst = 0;
   for (int c = 1; c < MT_IDLE_CAUSES; c++)
     if (simulation->idle_by_cause[c] > simulation->idle_by_cause[worst]) worst = c;
   const char *cause = mt_idle_cause_name((mt_idle_cause)worst);
   mt_text_append(text, "binds       %s; idle %.1f%% of the time (most: %s), exchanges %.1f%%, memory %.0f%% used\n",
-                 memory > 0.9 && result->plan.saving != MT_SEARCH_KEEP && idle < 0.3 ? "memory"
-                 : idle >= exchange                                                  ? "idle time"
-                                                                                     : "links",
+                 memory > 0.9 && saves && idle < 0.3 ? "memory"
+                 : idle >= exchange                  ? "idle time"
+                                                     : "links",
                  100 * idle, cause, 100 * exchange, 100 * memory);
 }
 

@@ -11,13 +11,6 @@
 #include "order/plan.h"
 #include "search/batch.h"
 
-typedef enum mt_search_saving {
-  MT_SEARCH_KEEP,      /* everything from forward to backward */
-  MT_SEARCH_RECOMPUTE, /* as many layers of a stage as memory asks for keep their input alone */
-  MT_SEARCH_OFFLOAD,   /* the same, the rest in host memory */
-  MT_SEARCH_SAVINGS
-} mt_search_saving;
-
 typedef struct mt_search_candidate {
   int32_t tensor, ulysses, ring, expert; /* of the trunk */
   int32_t encoder_tensor; /* of the modules before it; the rest of a cell shares out their pictures */
@@ -29,7 +22,6 @@ typedef struct mt_search_candidate {
   int32_t zero;
   int32_t shard_devices; /* that divide weights and gradients, states over all (layered); 0: all */
   mt_search_manner manner;
-  mt_search_saving saving;      /* of a plan: what it does where memory asks for it; of a candidate: open */
   double bound;                 /* seconds: no plan of it is faster */
   double estimate;              /* about what it may take: the bound and a pipeline's usual idle time */
   const int32_t *microbatch_of; /* [microbatches] of the replica that is planned, in the batch */
@@ -93,10 +85,9 @@ typedef struct mt_search_plan {
   int32_t *stage_layers; /* [stage_count] of all stages that a job's parallel.split has */
   int32_t stage_count;
   int32_t *microbatch; /* [microbatches] in the batch, in the order in which they go */
-  mt_search_saving saving;
-  uint8_t *savings;   /* [layers] mt_saving */
-  double *cell_bytes; /* [cells of a replica] */
-  mt_plan plan;       /* with @p keep: free with mt_plan_free(); lives in the arena */
+  uint8_t *savings;    /* [layers] mt_saving */
+  double *cell_bytes;  /* [cells of a replica] */
+  mt_plan plan;        /* with @p keep: free with mt_plan_free(); lives in the arena */
   mt_derivation *derivation;
 } mt_search_plan;
 

@@ -28,7 +28,9 @@ typedef struct maker {
   motet_error *error;
   mt_parallel *parallels;
   mt_forecast forecast;
-  uint8_t *savings;
+  uint8_t *savings;    /* [layers] mt_saving; of what is planned at the moment */
+  uint8_t *cheapest;   /* [layers] mt_saving that costs least, and what it costs */
+  double *price;       /* [layers] seconds a byte; NULL: not known yet */
   int32_t *microbatch; /* [M] of the replica at hand, indices in the batch */
   int32_t *kinds;      /* [kinds] that occur in it */
   int32_t kind_count;
@@ -340,38 +342,85 @@ static void weigh(maker *m, const mt_plan *plan, double *bytes) {
   }
 }
 
-/* Layers of a cell's stages keep their input alone, first ones first, until what they no longer hold covers what is
- * over. False: nothing is left to drop. */
-static bool drop(maker *m, int32_t rank, double over) {
-  mt_saving saving = m->result->saving == MT_SEARCH_OFFLOAD ? MT_SAVING_HOST : MT_SAVING_INPUT;
-  bool dropped = false;
-  for (int32_t s = 0; s < m->derivation->stage_count && over > 0; s++) {
-    if (!mt_stage_held(m->derivation, s, rank)) continue;
-    const mt_stage *place = &m->derivation->stages[s];
-    int32_t open = open_most(m->candidate);
-    if (open == 0) open = m->candidate->pipeline - place->slab % m->candidate->pipeline;
-    if (open > m->candidate->microbatches) open = m->candidate->microbatches;
-    for (int32_t l = place->layer_begin; l < place->layer_end && over > 0; l++) {
-      if (m->savings[l] != MT_SAVING_ALL || place->first_trainable < 0 || l < place->first_trainable) continue;
-      double gain = (double)(m->means.saved[l] - m->means.kept[l]);
-      m->savings[l] = (uint8_t)saving;
-      dropped = true;
-      over -= fmax(gain, 0) * open;
+/* What giving up its activations costs each layer, for the heaviest microbatch: the cheaper way of those that are
+ * open, and its seconds for a byte that is no longer held. */
+static motet_status price_savings(maker *m) {
+  const mt_search_problem *problem = m->space->problem;
+  const mt_model *model = problem->architecture->model;
+  const bool open[MT_SAVINGS] = {[MT_SAVING_INPUT] = problem->savings[0],
+                                 [MT_SAVING_HOST] =
+                                     problem->savings[1] && problem->cluster.device.host_bytes_per_second > 0};
+  uint8_t *all = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
+  m->cheapest = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
+  m->price = MT_ARENA_NEW(m->arena, double, model->layer_count);
+  if (all == NULL || m->cheapest == NULL || m->price == NULL) return no_room(m);
+  int32_t kind = m->kinds[0];
+  for (int32_t k = 1; k < m->kind_count; k++)
+    if (m->kinds[k] < kind) kind = m->kinds[k];
+  const double *extents = m->batch->extents[m->batch->first[kind]];
+  mt_forecast forecast = m->forecast;
+  forecast.savings = all;
+  for (int32_t l = 0; l < model->layer_count; l++) {
+    double kept = 0.0, least = INFINITY, gain = fmax((double)(m->means.saved[l] - m->means.kept[l]), 1.0);
+    for (int s = 0; s < MT_SAVINGS; s++) {
+      if (s != MT_SAVING_ALL && !open[s]) continue;
+      mt_layer_forecast f;
+      all[l] = (uint8_t)s;
+      mt_forecast_layer(&forecast, l, extents, &f);
+      double seconds =
+          f.forward_exchange + f.recompute + f.recompute_exchange + f.input_exchange + f.weight_exchange;
+      if (s == MT_SAVING_ALL) {
+        kept = seconds;
+      } else if (seconds < least) {
+        least = seconds;
+        m->cheapest[l] = (uint8_t)s;
+      }
     }
+    all[l] = MT_SAVING_ALL;
+    m->price[l] = (least - kept) / gain;
+  }
+  return MOTET_OK;
+}
+
+/* The layer of a cell whose activations cost least to give up, and the microbatches that are open at its stage; -1:
+ * there is none left. */
+static int32_t find_cheapest(const maker *m, int32_t rank, int32_t *open) {
+  int32_t cheapest = -1, most = open_most(m->candidate);
+  for (int32_t s = 0; s < m->derivation->stage_count; s++) {
+    const mt_stage *place = &m->derivation->stages[s];
+    if (!mt_stage_held(m->derivation, s, rank) || place->first_trainable < 0) continue;
+    for (int32_t l = place->first_trainable; l < place->layer_end; l++) {
+      if (m->savings[l] != MT_SAVING_ALL || (cheapest >= 0 && !(m->price[l] < m->price[cheapest]))) continue;
+      cheapest = l;
+      *open = most > 0 ? most : m->candidate->pipeline - place->slab % m->candidate->pipeline;
+    }
+  }
+  if (*open > m->candidate->microbatches) *open = m->candidate->microbatches;
+  return cheapest;
+}
+
+/* Layers of a cell's stages give up their activations, cheapest first, until what they no longer hold covers what
+ * is over. False: nothing is left to drop. */
+static bool drop(maker *m, int32_t rank, double over) {
+  bool dropped = false;
+  while (over > 0) {
+    int32_t open = 1, layer = find_cheapest(m, rank, &open);
+    if (layer < 0 || m->cheapest[layer] == MT_SAVING_ALL) break;
+    m->savings[layer] = m->cheapest[layer];
+    over -= fmax((double)(m->means.saved[layer] - m->means.kept[layer]), 0) * open;
+    dropped = true;
   }
   return dropped;
 }
 
 /* Plans, weighs, and drops activations where a cell holds too much, until it fits or nothing is left to drop. */
-static motet_status plan_with(maker *m, mt_search_saving saving, double search_seconds, bool keep) {
+static motet_status plan_within(maker *m, double search_seconds, bool keep) {
   enum { ROUNDS = 6 };
   double cap = m->space->problem->memory_bytes;
   double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
   m->savings = MT_ARENA_NEW(m->arena, uint8_t, m->space->problem->architecture->model->layer_count);
   if (bytes == NULL || m->savings == NULL) return no_room(m);
   m->forecast.savings = m->savings;
-  m->result->saving = MT_SEARCH_KEEP;
-  m->working = NULL; /* plans keep their tables */
   mt_plan plan;
   for (int round = 0;; round++) {
     motet_status status = fill_tables(m);
@@ -379,16 +428,16 @@ static motet_status plan_with(maker *m, mt_search_saving saving, double search_s
     if (status != MOTET_OK) return status;
     weigh(m, &plan, bytes);
     bool dropped = false;
-    if (m->result->memory_bytes > cap && saving != MT_SEARCH_KEEP && round < ROUNDS) {
-      m->result->saving = saving;
-      for (int32_t r = 0; r < m->derivation->ranks; r++)
+    if (m->result->memory_bytes > cap && round < ROUNDS) {
+      if (m->price == NULL) status = price_savings(m);
+      for (int32_t r = 0; r < m->derivation->ranks && status == MOTET_OK; r++)
         if (bytes[r] > cap) dropped |= drop(m, r, (bytes[r] - cap) * 1.05);
     }
-    if (!dropped) break;
+    if (!dropped && status == MOTET_OK) break;
     mt_plan_free(&plan);
+    if (status != MOTET_OK) return status;
   }
   m->result->seconds = plan.simulation->makespan;
-  m->result->exchange_seconds = 0.0;
   for (int32_t s = 0; s < m->derivation->stage_count; s++)
     m->result->exchange_seconds = fmax(m->result->exchange_seconds, m->exchange[s]);
   m->result->savings = m->savings;
@@ -399,36 +448,6 @@ static motet_status plan_with(maker *m, mt_search_saving saving, double search_s
     m->result->plan = plan;
   else
     mt_plan_free(&plan);
-  return MOTET_OK;
-}
-
-/* Whether @p a is to be taken and not @p b: it fits, and is faster; or it is nearer to it. */
-static bool is_better(const mt_search_plan *a, const mt_search_plan *b, double cap) {
-  if ((a->memory_bytes <= cap) != (b->memory_bytes <= cap)) return a->memory_bytes <= cap;
-  return a->memory_bytes <= cap ? a->seconds < b->seconds : a->memory_bytes < b->memory_bytes;
-}
-
-/* With each saving that is open; with none where all fits without. */
-static motet_status plan_within(maker *m, double search_seconds, bool keep) {
-  const mt_search_problem *problem = m->space->problem;
-  bool host = problem->cluster.device.host_bytes_per_second > 0;
-  const bool may[MT_SEARCH_SAVINGS] = {!problem->savings[0] && !(problem->savings[1] && host), problem->savings[0],
-                                       problem->savings[1] && host};
-  mt_search_plan best = {0};
-  bool found = false;
-  for (int saving = 0; saving < MT_SEARCH_SAVINGS; saving++) {
-    if (!may[saving] || (found && best.saving == MT_SEARCH_KEEP)) continue;
-    motet_status status = plan_with(m, (mt_search_saving)saving, search_seconds, keep);
-    if (status != MOTET_OK) {
-      mt_plan_free(&best.plan);
-      return status;
-    }
-    bool better = !found || is_better(m->result, &best, problem->memory_bytes);
-    if (found) mt_plan_free(better ? &best.plan : &m->result->plan);
-    if (better) best = *m->result;
-    found = true;
-  }
-  *m->result = best;
   return MOTET_OK;
 }
 

@@ -226,6 +226,38 @@ static void test_memory(void **state) {
   mt_arena_destroy(arena);
 }
 
+/* Where both may be used, no layer computes again what host memory would keep for less, nor the other way round. */
+static void test_savings(void **state) {
+  (void)state;
+  static const char *const savings[] = {"search.saving=[recompute]", "search.saving=[offload]",
+                                        "search.saving=[recompute, offload]"};
+  double seconds[3];
+  for (int i = 0; i < 3; i++) {
+    char saving[64], pipeline[] = "search.pipeline=[2]", level[] = "search.zero=[1]",
+                     trunk[] = "search.trunk=[1f1b]";
+    char cluster[] = "cluster.preset=h100", memory[] = "memory=9GB", one[] = "search.tensor=[1]",
+         batch[] = "search.microbatch=[1]", chain[] = "search.placement=[chain]";
+    snprintf(saving, sizeof saving, "%s", savings[i]);
+    char *words[] = {saving, pipeline, level, trunk, cluster, memory, one, batch, chain};
+    mt_arena *arena = mt_arena_create();
+    mt_search_space space;
+    mt_search_problem *problem = problem_of(UNIFORM, words, 9);
+    mt_search_result result = search(arena, problem, 1, &space);
+    assert_true(result.found);
+    int32_t saved[MT_SAVINGS] = {0};
+    for (int32_t l = 0; l < problem->architecture->model->layer_count; l++) saved[result.plan.savings[l]]++;
+    assert_true(saved[MT_SAVING_INPUT] + saved[MT_SAVING_HOST] > 0);
+    if (i < 2) assert_int_equal(saved[i == 0 ? MT_SAVING_HOST : MT_SAVING_INPUT], 0);
+    seconds[i] = result.plan.seconds;
+    mt_plan_free(&result.plan.plan);
+    mt_search_problem_destroy(problem);
+    mt_arena_destroy(arena);
+  }
+  assert_true(seconds[0] != seconds[1]);
+  if (seconds[2] > fmin(seconds[0], seconds[1]) * (1 + 1e-9))
+    fail_msg("%g with both, %g and %g with one", seconds[2], seconds[0], seconds[1]);
+}
+
 /* A generator that two encoders feed side by side. */
 static void test_generator(void **state) {
   (void)state;
@@ -349,8 +381,9 @@ int main(void) {
       cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
       cmocka_unit_test(test_trunks),         cmocka_unit_test(test_shard_groups),
       cmocka_unit_test(test_lockstep),       cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_generator),      cmocka_unit_test(test_stop),
-      cmocka_unit_test(test_bad_jobs),       cmocka_unit_test(test_traces),
+      cmocka_unit_test(test_savings),        cmocka_unit_test(test_generator),
+      cmocka_unit_test(test_stop),           cmocka_unit_test(test_bad_jobs),
+      cmocka_unit_test(test_traces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
