@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static bool reserve(mt_text *text, size_t more) {
@@ -57,43 +59,60 @@ mt_count_words mt_counted(int64_t count, const char *noun) {
   return words;
 }
 
+/* What is no plain file may have no end, and a pipe perhaps no writer. */
+static const struct timespec PIPE_LOOK = {0, 10 * 1000 * 1000};
+enum { PIPE_LOOKS = 100, PLAIN_MOST = 1 << 26 };
+
+/* As read(), but waits on a pipe: for data and, if @p begun is false, some time for a writer. */
+static ssize_t read_some(int descriptor, char *data, size_t bytes, bool begun) {
+  for (int looks = 0;;) {
+    ssize_t got = read(descriptor, data, bytes);
+    if (got > 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return got;
+    if (got == 0 && (begun || looks++ == PIPE_LOOKS)) return 0;
+    struct pollfd pipe = {.fd = descriptor, .events = POLLIN};
+    if (got < 0 && errno == EAGAIN) begun = poll(&pipe, 1, -1) > 0;
+    if (got == 0) nanosleep(&PIPE_LOOK, NULL);
+  }
+}
+
+static motet_status read_open(int descriptor, const char *path, motet_error *error, mt_text *text) {
+  struct stat information;
+  if (fstat(descriptor, &information) != 0) return mt_error_system(error, "cannot be read", path);
+  if (S_ISDIR(information.st_mode))
+    return mt_error_set(error, MOTET_ERROR_IO, "%s is a directory; a file was expected", path);
+  bool plain = S_ISREG(information.st_mode), pipe = S_ISFIFO(information.st_mode);
+  for (;;) {
+    if (!reserve(text, 1 << 16)) return mt_error_memory(error, text->length, path);
+    ssize_t got = read_some(descriptor, text->data + text->length, text->capacity - text->length - 1,
+                            !pipe || text->length > 0);
+    if (got < 0) return mt_error_set(error, MOTET_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
+    if (got == 0 && pipe && text->length == 0)
+      return mt_error_set(error, MOTET_ERROR_IO, "%s is a pipe that nobody writes into", path);
+    text->length += (size_t)got;
+    text->data[text->length] = '\0';
+    if (got == 0) return MOTET_OK;
+    if (!plain && text->length > PLAIN_MOST)
+      return mt_error_set(error, MOTET_ERROR_LIMIT, "%s is no plain file and has more than %d bytes", path,
+                          PLAIN_MOST);
+  }
+}
+
 motet_status mt_file_read(const char *path, motet_error *error, char **data, size_t *bytes) {
   *data = NULL;
   *bytes = 0;
-  FILE *file = fopen(path, "rb");
-  struct stat information;
-  motet_status status = MOTET_OK;
-  if (file == NULL) {
-    status = mt_error_set(error, MOTET_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
-    mt_error_place(error, path, 0);
-    return status;
-  }
-  if (fstat(fileno(file), &information) == 0 && S_ISDIR(information.st_mode)) {
-    status = mt_error_set(error, MOTET_ERROR_IO, "%s is a directory; a file was expected", path);
-    goto done;
-  }
+  int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   mt_text text = {0};
-  for (;;) {
-    if (!reserve(&text, 1 << 16)) {
-      status = mt_error_memory(error, text.length, path);
-      break;
-    }
-    size_t got = fread(text.data + text.length, 1, text.capacity - text.length - 1, file);
-    text.length += got;
-    text.data[text.length] = '\0';
-    if (got == 0) break;
-  }
-  if (status == MOTET_OK && ferror(file))
-    status = mt_error_set(error, MOTET_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
+  motet_status status = descriptor >= 0
+                            ? read_open(descriptor, path, error, &text)
+                            : mt_error_set(error, MOTET_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
+  if (descriptor >= 0) close(descriptor);
   if (status == MOTET_OK) {
     *data = text.data;
     *bytes = text.length;
   } else {
     mt_text_free(&text);
+    mt_error_place(error, path, 0);
   }
-done:
-  if (status != MOTET_OK) mt_error_place(error, path, 0);
-  fclose(file);
   return status;
 }
 

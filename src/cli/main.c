@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 
@@ -13,9 +14,12 @@ static const mt_command *const commands[] = {
 };
 static const mt_command_table table = {commands, sizeof commands / sizeof *commands};
 
-static int unknown(const char *name) {
-  fprintf(stderr, "motet: there is no command '%s'; 'motet help' lists them\n", name);
-  return MT_EXIT_USAGE;
+static int unknown(const char *name, int argc, char **argv) {
+  motet_error error;
+  bool json = false;
+  for (int i = 0; i < argc; i++) json = json || strcmp(argv[i], "--json") == 0;
+  mt_error_set(&error, MOTET_ERROR_ARGUMENT, "there is no command '%s'; 'motet help' lists them", name);
+  return mt_cli_fail(&error, json);
 }
 
 int main(int argc, char **argv) {
@@ -34,7 +38,7 @@ int main(int argc, char **argv) {
   if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
     return mt_help(&table, argc - 2, argv + 2);
   const mt_command *command = mt_command_find(&table, name);
-  if (command == NULL) return unknown(name);
+  if (command == NULL) return unknown(name, argc - 2, argv + 2);
   for (int i = 2; i < argc; i++)
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return mt_help(&table, 1, &argv[1]);
   return command->run(command, argc - 2, argv + 2);

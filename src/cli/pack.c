@@ -341,6 +341,14 @@ static int plan_and_print(const motet_pack_options *how, const mt_trace *trace, 
     code = compare(how, sequences, trace, chosen->json);
   } else {
     plan_once(how, sequences, trace->count, &result);
+    if (result.plan != NULL && result.plan->microbatch_count == 0 && result.plan->deferred_count > 0) {
+      mt_error_set(&result.error, MOTET_ERROR_ILLEGAL,
+                   "%s finds no room for any microbatch: %s deferred; accepted: more memory, wider groups or fewer "
+                   "sequences a microbatch (--batch)",
+                   chosen->planner, mt_counted(result.plan->deferred_count, "sequence").text);
+      mt_error_rule(&result.error, "memory", -1, -1, -1);
+      result.plan = NULL;
+    }
     if (result.plan == NULL)
       code = mt_cli_fail(&result.error, chosen->json);
     else if (chosen->json)

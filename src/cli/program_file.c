@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "program/json.h"
+#include "program/pytorch_csv.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -37,10 +38,13 @@ motet_status mt_program_file_read(const char *path, const char *format, const ch
   while (isspace((unsigned char)*first)) first++;
   bool json = automatic ? *first == '{' : strcmp(format, "program") == 0;
   file->explicit_transfers = !json && (strstr(content, "SEND") != NULL || strstr(content, "RECV") != NULL);
+  if (json && placement != NULL)
+    status = mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                          "--placement is for PyTorch orders; %s is a program and holds its own", path);
+  else if (json)
+    status = mt_program_parse(content, bytes, path, error, &file->program, &file->times);
+  else
+    status = mt_program_parse_pytorch_csv(content, bytes, path, where, error, &file->program);
   free(content);
-  if (!json) return motet_program_read_pytorch_csv(path, where, error, &file->program);
-  if (placement != NULL)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                        "--placement is for PyTorch orders; %s is a program and holds its own", path);
-  return mt_program_read_timed(path, error, &file->program, &file->times);
+  return status;
 }

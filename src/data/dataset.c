@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Working memory of one line. */
@@ -158,7 +159,14 @@ static motet_status read_lines(mt_dataset *dataset, FILE *file, motet_error *err
 }
 
 static motet_status index_file(mt_dataset *dataset, motet_error *error) {
-  dataset->descriptor = open(dataset->path, O_RDONLY | O_CLOEXEC);
+  struct stat information;
+  dataset->descriptor = open(dataset->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (dataset->descriptor >= 0 && fstat(dataset->descriptor, &information) == 0 && !S_ISREG(information.st_mode)) {
+    motet_status status =
+        mt_error_set(error, MOTET_ERROR_IO, "%s is no file: its lines are read more than once", dataset->path);
+    mt_error_place(error, dataset->path, 0);
+    return status;
+  }
   /* The stream has its own place in the file; the descriptor stays for reading lines again. */
   FILE *file = dataset->descriptor < 0 ? NULL : fopen(dataset->path, "rb");
   if (file == NULL) {

@@ -37,7 +37,7 @@ static size_t read_memory(void *context, uint64_t offset, void *target, size_t b
 }
 
 motet_status mt_image_probe(const char *path, motet_error *error, int32_t *width, int32_t *height) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) {
     motet_status status = mt_error_set(error, MOTET_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
     mt_error_place(error, path, 0);

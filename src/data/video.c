@@ -296,7 +296,7 @@ static motet_status read_frames(reader *this, selection *wanted, motet_error *er
 /* ---- files and memory ---- */
 
 static motet_status open_file(const char *path, motet_error *error, reader *this) {
-  *this = (reader){.name = path, .from = {.descriptor = open(path, O_RDONLY | O_CLOEXEC)}};
+  *this = (reader){.name = path, .from = {.descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)}};
   struct stat information;
   if (this->from.descriptor < 0 || fstat(this->from.descriptor, &information) != 0)
     return at_file(this, error, mt_error_set(error, MOTET_ERROR_IO, "cannot open %s: %s", path, strerror(errno)));

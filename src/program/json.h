@@ -18,12 +18,8 @@ motet_status mt_program_print(const motet_program *program, const mt_program_tim
 motet_status mt_program_write_timed(const motet_program *program, const mt_program_times *times, const char *path,
                                     motet_error *error);
 
-/** As motet_program_read(), with the times that the file has; they live as long as the program. They are checked
- * also where @p times is NULL. */
-motet_status mt_program_read_timed(const char *path, motet_error *error, motet_program **program,
-                                   mt_program_times *times);
-
-/** mt_program_read_timed() of a file's content; @p path is what errors name. */
+/** motet_program_read() of a file's content; @p path is what errors name. The times that the file has live as long
+ * as the program; they are checked also where @p times is NULL. */
 motet_status mt_program_parse(const char *data, size_t bytes, const char *path, motet_error *error,
                               motet_program **program, mt_program_times *times);
 

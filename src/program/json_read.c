@@ -549,17 +549,12 @@ motet_status mt_program_parse(const char *data, size_t bytes, const char *path, 
   return status;
 }
 
-motet_status mt_program_read_timed(const char *path, motet_error *error, motet_program **program,
-                                   mt_program_times *times) {
+motet_status motet_program_read(const char *path, motet_error *error, motet_program **program) {
   *program = NULL;
   char *data;
   size_t bytes;
   motet_status status = mt_file_read(path, error, &data, &bytes);
-  if (status == MOTET_OK) status = mt_program_parse(data, bytes, path, error, program, times);
+  if (status == MOTET_OK) status = mt_program_parse(data, bytes, path, error, program, NULL);
   free(data);
   return status;
-}
-
-motet_status motet_program_read(const char *path, motet_error *error, motet_program **program) {
-  return mt_program_read_timed(path, error, program, NULL);
 }

@@ -188,7 +188,7 @@ static motet_status system_error(motet_error *error, const char *what, const cha
 }
 
 static motet_status map_file(mt_safetensors *tensors, const char *file, motet_error *error) {
-  int descriptor = open(file, O_RDONLY | O_CLOEXEC);
+  int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe is refused below, not waited for */
   if (descriptor < 0) return system_error(error, "open", file);
   motet_status status = MOTET_OK;
   struct stat information;

@@ -7,6 +7,7 @@ says() { grep -q -- "$1" "$out" "$out.err" || fail "expected '$1' in: $(cat "$ou
 
 expect 2 && says 'usage: motet'
 expect 2 nonsense && says "no command 'nonsense'"
+expect 2 nonsense --json && [ "$(field error <"$out" | cut -c1-30)" = "there is no command 'nonsense'" ] || fail "no document: $(cat "$out")"
 expect 0 help && says verify
 expect 0 help plan && says -- '--encode'
 expect 0 plan --help && says -- '--encode'
