@@ -7,7 +7,7 @@ set -eu
 run() {
   name=$1
   shift
-  expect 0 train train/job.yaml output_dir="$work/$name" train.steps=20 train.microbatches=6 train.search_seconds=0.002 \
+  expect 0 train train/job.yaml output_dir="$work/$name" train.steps=20 train.microbatches=6 train.search_seconds=0.001 \
     train.timeline_every=0 "$@"
 }
 exact() { run "$@" deterministic=exact; }

@@ -234,7 +234,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                                 .ulysses = what->ulysses,
                                 .microbatches = TRIAL_MICROBATCHES / what->replicas,
                                 .exact = what->exact,
-                                .search_seconds = 0.005};
+                                .search_seconds = 0.001};
   memcpy(options.trainable, what->trainable, sizeof options.trainable);
   memcpy(options.recompute, what->recompute, sizeof options.recompute);
   mt_layer_costs_from_operations(data->config, &options.costs);
