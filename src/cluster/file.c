@@ -1,12 +1,12 @@
 /* Cluster files: YAML mappings read through tables of keys. */
 #include "base/text.h"
+#include "base/yaml.h"
 #include "cluster/cluster.h"
 #include "cluster/quantity.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 enum { KEY_SIZE = MOTET_ERROR_KEY_SIZE, DEVICES_MAX = 10000000 };
 
@@ -275,39 +275,25 @@ static motet_status read_root(reader *state, const yaml_node_t *root, mt_cluster
   return status;
 }
 
-static motet_status yaml_failure(const yaml_parser_t *parser, reader *state) {
-  motet_status status = mt_error_set(state->error, MOTET_ERROR_PARSE, "this is not YAML: %s",
-                                     parser->problem != NULL ? parser->problem : "it cannot be read");
-  mt_error_place(state->error, state->file, (int)parser->problem_mark.line + 1);
-  return status;
-}
-
 motet_status mt_cluster_parse(const char *yaml, size_t bytes, const char *name, motet_error *error,
                               mt_cluster *cluster) {
-  yaml_parser_t parser;
   reader state = {.file = name, .error = error};
   *cluster = (mt_cluster){.name = "cluster",
                           .device = {.matmul_efficiency = 0.8,
                                      .attention_efficiency = 0.6,
                                      .memory_efficiency = 0.8,
                                      .matmul_half_width = 64}};
-  if (!yaml_parser_initialize(&parser)) return mt_error_memory(error, sizeof parser, "a cluster's reader");
-  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
-  motet_status status;
-  if (!yaml_parser_load(&parser, &state.document)) {
-    status = yaml_failure(&parser, &state);
+  motet_status status = mt_yaml_load(yaml, bytes, name, error, &state.document);
+  if (status != MOTET_OK) return status;
+  const yaml_node_t *root = yaml_document_get_root_node(&state.document);
+  if (root == NULL || root->type != YAML_MAPPING_NODE) {
+    status =
+        mt_error_set(error, MOTET_ERROR_PARSE, "a cluster is a mapping of keys to values, as in 'preset: h100'");
+    mt_error_place(error, name, 1);
   } else {
-    const yaml_node_t *root = yaml_document_get_root_node(&state.document);
-    if (root == NULL || root->type != YAML_MAPPING_NODE) {
-      status =
-          mt_error_set(error, MOTET_ERROR_PARSE, "a cluster is a mapping of keys to values, as in 'preset: h100'");
-      mt_error_place(error, name, 1);
-    } else {
-      status = read_root(&state, root, cluster);
-    }
-    yaml_document_delete(&state.document);
+    status = read_root(&state, root, cluster);
   }
-  yaml_parser_delete(&parser);
+  yaml_document_delete(&state.document);
   return status;
 }
 

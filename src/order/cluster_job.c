@@ -1,12 +1,12 @@
 #include "order/cluster_job.h"
 
 #include "base/text.h"
+#include "base/yaml.h"
 #include "cluster/quantity.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 typedef enum key_kind { KEY_TEXT, KEY_NUMBER, KEY_BYTES, KEY_CHOICE, KEY_LIST, KEY_PASSED } key_kind;
 
@@ -232,33 +232,38 @@ static motet_status read_mapping(reader *state, const yaml_node_t *root) {
 }
 
 static motet_status read_document(reader *state, const char *yaml, size_t bytes, bool value_alone, int k) {
-  yaml_parser_t parser;
   yaml_document_t document;
-  if (!yaml_parser_initialize(&parser)) return mt_error_memory(state->error, sizeof parser, "a job's reader");
-  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
-  motet_status status;
-  if (!yaml_parser_load(&parser, &document)) {
-    status = refuse(state, (int)parser.problem_mark.line + 1, "",
-                    mt_error_set(state->error, MOTET_ERROR_PARSE, "no YAML: %s",
-                                 parser.problem != NULL ? parser.problem : "unreadable"));
-  } else {
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    state->document = &document;
-    if (value_alone && root != NULL && root->type == YAML_SEQUENCE_NODE)
-      status = read_list(state, k, root);
-    else if (value_alone || root == NULL || root->type != YAML_MAPPING_NODE)
-      status = refuse(state, 1, value_alone ? keys[k].name : "",
-                      mt_error_set(state->error, MOTET_ERROR_PARSE, "a %s belongs here",
-                                   value_alone ? "list" : "mapping of keys to values"));
-    else
-      status = read_mapping(state, root);
-    yaml_document_delete(&document);
-  }
-  yaml_parser_delete(&parser);
+  motet_status status = mt_yaml_load(yaml, bytes, state->name, state->error, &document);
+  if (status != MOTET_OK) return status;
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  state->document = &document;
+  if (value_alone && root != NULL && root->type == YAML_SEQUENCE_NODE)
+    status = read_list(state, k, root);
+  else if (value_alone || root == NULL || root->type != YAML_MAPPING_NODE)
+    status = refuse(state, 1, value_alone ? keys[k].name : "",
+                    mt_error_set(state->error, MOTET_ERROR_PARSE, "a %s belongs here",
+                                 value_alone ? "list" : "mapping of keys to values"));
+  else
+    status = read_mapping(state, root);
+  yaml_document_delete(&document);
   return status;
 }
 
-/* `key=value` words; a list is written as in the file. */
+/* What keys that are not given stand at. */
+static mt_cluster_job standard_job(const char *path) {
+  return (mt_cluster_job){.path = path,
+                          .schedule = "<vision+projector: transpose, llm: 1f1b>",
+                          .trainable = {.count = -1},
+                          .tensor = 1,
+                          .context = 1,
+                          .data = 1,
+                          .pipeline = 1,
+                          .expert = 1,
+                          .tokens = -1,
+                          .samples = 1};
+}
+
+/* `key=value` words; a list is written as in the file, and null gives up what the file says. */
 static motet_status read_override(reader *state, const char *words) {
   const char *equals = strchr(words, '=');
   char key[MOTET_ERROR_KEY_SIZE];
@@ -279,16 +284,7 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
   reader state = {
       .arena = arena, .name = name, .error = error, .job = job, .lines = MT_ARENA_NEW(arena, int, KEYS)};
   if (state.lines == NULL) return mt_error_memory(error, KEYS * sizeof(int), "a job");
-  *job = (mt_cluster_job){.path = name,
-                          .lines = state.lines,
-                          .trainable = {.count = -1},
-                          .tensor = 1,
-                          .context = 1,
-                          .data = 1,
-                          .pipeline = 1,
-                          .expert = 1,
-                          .tokens = -1,
-                          .samples = 1};
+  *job = standard_job(name);
   motet_status status = read_document(&state, yaml, bytes, false, 0);
   for (int i = 0; i < override_count && status == MOTET_OK; i++) status = read_override(&state, overrides[i]);
   if (status != MOTET_OK) return status;
@@ -325,22 +321,17 @@ bool mt_cluster_job_is(const char *path, int override_count, char *const *overri
   for (int i = 0; i < override_count; i++)
     if (strncmp(overrides[i], "cluster=", 8) == 0) return true;
   if (mt_file_read(path, NULL, &text, &bytes) != MOTET_OK) return false;
-  yaml_parser_t parser;
   yaml_document_t document;
   bool found = false;
-  if (yaml_parser_initialize(&parser)) {
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
-    if (yaml_parser_load(&parser, &document)) {
-      const yaml_node_t *root = yaml_document_get_root_node(&document);
-      if (root != NULL && root->type == YAML_MAPPING_NODE)
-        for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top;
-             pair++) {
-          const char *key = word(yaml_document_get_node(&document, pair->key));
-          found = found || (key != NULL && strcmp(key, "cluster") == 0);
-        }
-      yaml_document_delete(&document);
-    }
-    yaml_parser_delete(&parser);
+  if (mt_yaml_load(text, bytes, path, NULL, &document) == MOTET_OK) {
+    const yaml_node_t *root = yaml_document_get_root_node(&document);
+    if (root != NULL && root->type == YAML_MAPPING_NODE)
+      for (const yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top;
+           pair++) {
+        const char *key = word(yaml_document_get_node(&document, pair->key));
+        found = found || (key != NULL && strcmp(key, "cluster") == 0);
+      }
+    yaml_document_delete(&document);
   }
   free(text);
   return found;

@@ -4,13 +4,13 @@
 
 #include "algebra/skeleton.h"
 #include "base/text.h"
+#include "base/yaml.h"
 #include "cluster/quantity.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 const char *const mt_search_manner_names[MT_MANNERS] = {
     [MT_MANNER_CHAIN] = "chain",
@@ -243,25 +243,17 @@ static motet_status read_mapping(reader *r, yaml_document_t *document, const cha
 }
 
 static motet_status read_yaml(reader *r, const char *yaml, size_t bytes) {
-  yaml_parser_t parser;
   yaml_document_t document;
-  if (!yaml_parser_initialize(&parser)) return mt_error_memory(r->error, sizeof parser, "a job's reader");
-  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
-  motet_status status;
-  if (!yaml_parser_load(&parser, &document)) {
-    status = fail(r, (int)parser.problem_mark.line + 1, NULL,
-                  mt_error_set(r->error, MOTET_ERROR_PARSE, "this is not YAML: %s",
-                               parser.problem != NULL ? parser.problem : "it cannot be read"));
-  } else {
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    status = root != NULL && root->type == YAML_MAPPING_NODE
-                 ? read_mapping(r, &document, "", root)
-                 : fail(r, 1, NULL,
-                        mt_error_set(r->error, MOTET_ERROR_PARSE,
-                                     "a job is a mapping of keys to values, as in 'config: config.json'"));
-    yaml_document_delete(&document);
-  }
-  yaml_parser_delete(&parser);
+  motet_status status = mt_yaml_load(yaml, bytes, r->file, r->error, &document);
+  if (status != MOTET_OK && r->file == command_line && r->error != NULL) r->error->line = 0;
+  if (status != MOTET_OK) return status;
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  status = root != NULL && root->type == YAML_MAPPING_NODE
+               ? read_mapping(r, &document, "", root)
+               : fail(r, 1, NULL,
+                      mt_error_set(r->error, MOTET_ERROR_PARSE,
+                                   "a job is a mapping of keys to values, as in 'config: config.json'"));
+  yaml_document_delete(&document);
   return status;
 }
 

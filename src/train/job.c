@@ -1,5 +1,6 @@
 #include "train/job.h"
 
+#include "base/yaml.h"
 #include "train/job_phases.h"
 
 #include <stdlib.h>
@@ -73,46 +74,21 @@ static motet_status read_mapping(reader *state, const yaml_node_t *node, const c
   return MOTET_OK;
 }
 
-static motet_status yaml_failure(const yaml_parser_t *parser, const char *file, motet_error *error) {
-  motet_status status = mt_error_set(error, MOTET_ERROR_PARSE, "this is not YAML: %s",
-                                     parser->problem != NULL ? parser->problem : "it cannot be read");
-  mt_error_place(error, file, (int)parser->problem_mark.line + 1);
-  return status;
-}
-
-static motet_status read_document(reader *state, yaml_parser_t *parser, motet_error *error) {
+static motet_status read_document(reader *state, motet_error *error) {
   const yaml_node_t *root = yaml_document_get_root_node(&state->document);
-  motet_status status = MOTET_OK;
   if (root == NULL || root->type != YAML_MAPPING_NODE) {
     mt_error_set(error, MOTET_ERROR_PARSE, "a job is a mapping of keys to values, as in 'output_dir: run'");
     mt_error_place(error, state->file, root != NULL ? (int)root->start_mark.line + 1 : 1);
     return MOTET_ERROR_PARSE;
   }
-  status = read_mapping(state, root, "", 1, error);
-  if (status != MOTET_OK) return status;
-  yaml_document_t second;
-  if (!yaml_parser_load(parser, &second)) return yaml_failure(parser, state->file, error);
-  const yaml_node_t *more = yaml_document_get_root_node(&second);
-  if (more != NULL) {
-    mt_error_set(error, MOTET_ERROR_PARSE, "a job is one document; a second one begins here");
-    status = place(state, more, error, MOTET_ERROR_PARSE);
-  }
-  yaml_document_delete(&second);
-  return status;
+  return read_mapping(state, root, "", 1, error);
 }
 
 static motet_status read_yaml(reader *state, const char *yaml, size_t bytes, motet_error *error) {
-  yaml_parser_t parser;
-  if (!yaml_parser_initialize(&parser)) return mt_error_memory(error, sizeof parser, "the job's reader");
-  yaml_parser_set_input_string(&parser, (const unsigned char *)yaml, bytes);
-  motet_status status;
-  if (!yaml_parser_load(&parser, &state->document)) {
-    status = yaml_failure(&parser, state->file, error);
-  } else {
-    status = read_document(state, &parser, error);
-    yaml_document_delete(&state->document);
-  }
-  yaml_parser_delete(&parser);
+  motet_status status = mt_yaml_load(yaml, bytes, state->file, error, &state->document);
+  if (status != MOTET_OK) return status;
+  status = read_document(state, error);
+  yaml_document_delete(&state->document);
   return status;
 }
 

@@ -1,5 +1,6 @@
 #include "train/job_keys.h"
 
+#include "base/yaml.h"
 #include "train/job_phases.h"
 
 #include <errno.h>
@@ -311,19 +312,12 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
 
 motet_status mt_job_key_read_text(const mt_job_key *key, const char *text, motet_error *error, mt_job *job) {
   if (key->kind < MT_JOB_TEXTS) return read_scalar(key, text, error, job);
-  yaml_parser_t parser;
   yaml_document_t document;
-  if (!yaml_parser_initialize(&parser)) return mt_error_memory(error, sizeof parser, "the reader of a list");
-  yaml_parser_set_input_string(&parser, (const unsigned char *)text, strlen(text));
-  motet_status status;
-  if (!yaml_parser_load(&parser, &document)) {
-    status = refuse(key, text, error);
-  } else {
-    const yaml_node_t *root = yaml_document_get_root_node(&document);
-    status = root != NULL ? mt_job_key_read(key, &document, root, error, job) : refuse(key, "empty", error);
-    yaml_document_delete(&document);
-  }
-  yaml_parser_delete(&parser);
+  motet_status status = mt_yaml_load(text, strlen(text), NULL, NULL, &document);
+  if (status != MOTET_OK) return refuse(key, text, error);
+  const yaml_node_t *root = yaml_document_get_root_node(&document);
+  status = root != NULL ? mt_job_key_read(key, &document, root, error, job) : refuse(key, "empty", error);
+  yaml_document_delete(&document);
   return status;
 }
 

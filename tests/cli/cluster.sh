@@ -36,3 +36,8 @@ answer cluster.memory=4GB 1 '"rule": "memory"'
 answer cluster=tpu 2 'presets are'
 answer parallel.tenser=4 2 'parallel.tensor'
 answer parallel.pipeline=0 2 '"key": "parallel.pipeline"'
+# null gives up what the file says, here a number, a list and a text.
+"$MOTET" plan "$out.yaml" --json train.microbatches=null trainable=null parallel.zero=~ workload.images=null >"$out"
+sed -e '/^train:/d' -e '/^trainable:/d' -e 's/, zero: 1//' -e 's/, images: 7x448x448//' "$out.yaml" >"$out.bare.yaml"
+"$MOTET" plan "$out.bare.yaml" --json >"$out.again"
+cmp -s "$out" "$out.again" || fail 'null is not the same as a key left out'

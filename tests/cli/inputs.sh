@@ -44,6 +44,17 @@ for file in zeros loop nowhere; do
 done
 refuse dir verify @
 refuse dir plan @
+# YAML whose brackets go deep ends at once (the parser's time is quadratic), and one file is one document.
+awk 'BEGIN { while (n++ < 200000) printf "[" }' >deep
+printf 'a: 1\n---\nb: 2\n' >two
+for words in "" --search cluster=h100; do
+  # shellcheck disable=SC2086
+  refuse deep plan @ $words
+  # shellcheck disable=SC2086
+  refuse two plan @ $words
+  [ "$(field line <"$out")" = 3 ] || fail "the second document's line: $(cat "$out")"
+done
+
 # A pipe with a writer is read like a file.
 expect 0 verify plan.json --json
 cp "$out" answer
