@@ -36,6 +36,13 @@ typedef struct mt_matmul {
   int64_t base_stride;
 } mt_matmul;
 
+/** op(a) as product_block reads it, in groups of two neighbours along k, with a zero behind an odd k: group p of
+ * row i begins at element (i - row) * row_step + p * group_step. */
+typedef struct mt_left_factor {
+  const void *data;
+  int64_t row, row_step, group_step;
+} mt_left_factor;
+
 /** Attention over packed rows: segment s is rows [segment_begin[s], segment_begin[s + 1]), alone with itself.
  * Query head h reads key and value head h / (heads / kv_heads). */
 typedef struct mt_attention {
@@ -88,6 +95,17 @@ typedef struct mt_tensor_backend {
   void (*product_finish)(const mt_matmul *product, const float *sums, int64_t stride, int64_t row, int64_t rows,
                          int64_t column, int64_t columns);
   void (*to_elements)(int64_t count, const float *floats, void *elements);
+
+  /** Whole products, where the processor multiplies the elements faster than float32; NULL where a library does it.
+   * Floats of scratch that a block of the result needs. */
+  size_t (*product_scratch)(int64_t k, int64_t rows, int64_t columns);
+  /** Rows [row, row + rows) of op(a) as elements in groups, (rows, k) or, if transposed, (k / 2, rows, 2), k
+   * rounded up to an even number: in how many units of work, and one of them. */
+  int64_t (*product_left_units)(const mt_matmul *product, int64_t rows);
+  void (*product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, int64_t unit, void *left);
+  /** A block of the result, finished. Its bits do not depend on how the result is cut. */
+  void (*product_block)(const mt_matmul *product, const mt_left_factor *left, int64_t row, int64_t rows,
+                        int64_t column, int64_t columns, float *scratch);
 
   /** Floats of scratch that either direction needs for segments of at most @p longest keys. */
   size_t (*attention_scratch)(int32_t head_dim, int32_t longest);

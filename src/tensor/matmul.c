@@ -1,11 +1,14 @@
 /*
- * A result is cut into blocks that depend on its shape alone; oneDNN computes a block on one thread, from whole
- * rows of op(a) and columns of op(b), and the backend finishes it. Factors that the library does not take as they
- * are, float32 beside bfloat16, or bfloat16 on a processor that does not multiply them, are converted before, piece
- * by piece.
+ * Products of float32 are oneDNN's: a result is cut into blocks that depend on its shape alone; the library
+ * computes a block on one thread, from whole rows of op(a) and columns of op(b), and the backend finishes it.
+ * bfloat16 on a processor that does not multiply it is converted before, piece by piece. Where the processor does,
+ * the backend computes the blocks too: the library's faster kernels are made for one shape each, and rows differ
+ * from microbatch to microbatch; its kernel for all shapes reached 83 % of the peak inside of a step, this one 90
+ * %.
  */
 #include "tensor/matmul.h"
 
+#include "tensor/memory.h"
 #include "tensor/onednn.h"
 
 #include <pthread.h>
@@ -23,7 +26,7 @@ enum {
 /* A factor as the library gets it: the stored one, or a converted copy of the part that a piece needs. */
 typedef struct factor {
   const char *data;
-  char *copy; /* NULL: taken as it is */
+  float *copy; /* NULL: taken as it is */
   int64_t stride, lines, length;
   size_t element; /* bytes */
   bool is_float;
@@ -35,8 +38,7 @@ typedef struct piece {
   const mt_matmul *product;
   int64_t row, rows, column, columns, row_blocks, block_columns;
   mt_onednn_product whole; /* of the piece, but for the result */
-  size_t element;          /* bytes of the library's factors */
-  bool native, straight;   /* bfloat16 products; the library writes the result itself */
+  bool straight;           /* the library writes the result itself */
   factor a, b;
   atomic_bool refused;
 } piece;
@@ -48,10 +50,9 @@ static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / 
 
 static void convert_line(const piece *p, const factor *f, int64_t line, int32_t thread) {
   const char *from = f->data + (size_t)(line * f->stride) * f->element;
-  char *to = f->copy + (size_t)(line * f->length) * p->element;
-  void *rounded = p->native ? (void *)to : mt_team_own(p->team, thread);
+  void *rounded = mt_team_own(p->team, thread);
   if (f->is_float) p->backend->to_elements(f->length, (const float *)(const void *)from, rounded);
-  if (!p->native) p->backend->to_floats(f->length, f->is_float ? rounded : (const void *)from, (float *)(void *)to);
+  p->backend->to_floats(f->length, f->is_float ? rounded : (const void *)from, f->copy + line * f->length);
 }
 
 static void convert_lines(void *context, int64_t index, int32_t thread) {
@@ -64,12 +65,11 @@ static void convert_lines(void *context, int64_t index, int32_t thread) {
 
 /* What stands between the stored factor and the library: lines [line, line + lines), elements [at, at + length). */
 static factor cut(const piece *p, const void *data, bool is_float, int64_t stride, int64_t line, int64_t lines,
-                  int64_t at, int64_t length, char *copy) {
+                  int64_t at, int64_t length, float *copy) {
   const bool plain = p->backend->element == MT_ELEMENT_FLOAT32;
   const size_t element = plain || is_float ? sizeof(float) : mt_element_bytes(p->backend->element);
-  const bool converted = !plain && (is_float || !p->native);
   return (factor){.data = (const char *)data + (size_t)(line * stride + at) * element,
-                  .copy = converted ? copy : NULL,
+                  .copy = plain ? NULL : copy,
                   .stride = stride,
                   .lines = lines,
                   .length = length,
@@ -86,14 +86,13 @@ static void multiply(void *context, int64_t index, int32_t thread) {
   mt_onednn_product block = p->whole;
   block.m = smaller(BLOCK_ROWS, p->rows - row);
   block.n = smaller(p->block_columns, p->columns - column);
-  block.a = (const char *)p->whole.a + (size_t)(block.transpose_a ? row : row * block.a_stride) * p->element;
-  block.b = (const char *)p->whole.b + (size_t)(block.transpose_b ? column * block.b_stride : column) * p->element;
+  block.a = (const char *)p->whole.a + (size_t)(block.transpose_a ? row : row * block.a_stride) * sizeof(float);
+  block.b =
+      (const char *)p->whole.b + (size_t)(block.transpose_b ? column * block.b_stride : column) * sizeof(float);
   const int64_t at = (p->row + row) * product->c_stride + p->column + column;
   block.c = p->straight ? (float *)product->c + at : mt_team_own(p->team, thread);
   block.c_stride = p->straight ? product->c_stride : block.n;
-  mt_onednn *library = mt_team_onednn(p->team);
-  const bool done =
-      p->native ? mt_onednn_multiply_bfloat16(library, thread, &block) : mt_onednn_multiply(library, &block);
+  const bool done = mt_onednn_multiply(mt_team_onednn(p->team), &block);
   if (!done) atomic_store(&p->refused, true);
   if (done && !p->straight)
     p->backend->product_finish(product, block.c, block.c_stride, p->row + row, block.m, p->column + column,
@@ -101,7 +100,7 @@ static void multiply(void *context, int64_t index, int32_t thread) {
 }
 
 /* One piece: rows and columns of the result whose factors fit the scratch. */
-static void run_piece(piece *p, char *copy_a, char *copy_b, bool keeps_b) {
+static void run_piece(piece *p, float *copy_a, float *copy_b, bool keeps_b) {
   const mt_matmul *product = p->product;
   p->a = product->transpose_a
              ? cut(p, product->a, product->a_float, product->a_stride, 0, product->k, p->row, p->rows, copy_a)
@@ -113,8 +112,8 @@ static void run_piece(piece *p, char *copy_a, char *copy_b, bool keeps_b) {
   const int64_t lines_of_a = p->a.copy == NULL ? 0 : parts(p->a.lines, LINES);
   const int64_t lines_of_b = p->b.copy == NULL || keeps_b ? 0 : parts(p->b.lines, LINES);
   if (lines_of_a + lines_of_b > 0) mt_team_run(p->team, lines_of_a + lines_of_b, convert_lines, p);
-  p->whole.a = p->a.copy != NULL ? p->a.copy : p->a.data;
-  p->whole.b = p->b.copy != NULL ? p->b.copy : p->b.data;
+  p->whole.a = p->a.copy != NULL ? (const void *)p->a.copy : p->a.data;
+  p->whole.b = p->b.copy != NULL ? (const void *)p->b.copy : p->b.data;
   p->whole.a_stride = p->a.copy != NULL ? p->a.length : p->a.stride;
   p->whole.b_stride = p->b.copy != NULL ? p->b.length : p->b.stride;
   p->row_blocks = parts(p->rows, BLOCK_ROWS);
@@ -137,40 +136,94 @@ static void finish_nothing(const mt_tensor_backend *backend, const mt_matmul *pr
     backend->product_finish(product, zeros, product->n, row, 1, 0, product->n);
 }
 
+/* ---- products by the backend's own instructions */
+
+enum { OWN_ROWS = 1024, OWN_ROWS_LEAST = 96, OWN_COLUMNS = 128 };
+
+typedef struct own_product {
+  const mt_tensor_backend *backend;
+  mt_team *team;
+  const mt_matmul *product;
+  int64_t row, rows, block_rows, row_blocks;
+  void *copy;
+  mt_left_factor left;
+} own_product;
+
+static void pack_left(void *context, int64_t index, int32_t thread) {
+  (void)thread;
+  const own_product *p = context;
+  p->backend->product_pack_left(p->product, p->row, p->rows, index, p->copy);
+}
+
+static void multiply_own(void *context, int64_t index, int32_t thread) {
+  const own_product *p = context;
+  const int64_t row = index % p->row_blocks * p->block_rows, column = index / p->row_blocks * OWN_COLUMNS;
+  p->backend->product_block(p->product, &p->left, p->row + row, smaller(p->block_rows, p->rows - row), column,
+                            smaller(OWN_COLUMNS, p->product->n - column), mt_team_own(p->team, thread));
+}
+
+/* Bits do not depend on how a result is cut, and so the cut may depend on the threads. */
+static int64_t own_block_rows(int64_t rows, int64_t strips, int32_t threads) {
+  int64_t block = smaller(rows, OWN_ROWS);
+  while (threads > 1 && block > OWN_ROWS_LEAST && strips * parts(rows, block) < 4 * (int64_t)threads)
+    block = (block / 2 + OWN_ROWS_LEAST - 1) / OWN_ROWS_LEAST * OWN_ROWS_LEAST;
+  return block;
+}
+
+static motet_status run_own(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
+                            motet_error *error) {
+  own_product p = {.backend = backend, .team = team, .product = product};
+  const int64_t k = (product->k + 1) / 2 * 2, strips = parts(product->n, OWN_COLUMNS);
+  const bool copies = product->transpose_a || product->a_float || product->k != k;
+  const int64_t most = copies ? fitting(product->m, OWN_ROWS_LEAST, k) : product->m;
+  const size_t shared = copies ? (size_t)(most * k) * mt_element_bytes(backend->element) : 0;
+  const size_t own = backend->product_scratch(product->k, smaller(most, OWN_ROWS), OWN_COLUMNS) * sizeof(float);
+  motet_status status = mt_team_reserve(team, shared, own, error);
+  if (status != MOTET_OK) return status;
+  p.copy = mt_team_shared(team);
+  for (p.row = 0; p.row < product->m; p.row += most) {
+    p.rows = smaller(most, product->m - p.row);
+    p.left = product->transpose_a ? (mt_left_factor){p.copy, p.row, 2, 2 * p.rows}
+             : copies             ? (mt_left_factor){p.copy, p.row, k, 2}
+                                  : (mt_left_factor){product->a, 0, product->a_stride, 2};
+    if (copies) mt_team_run(team, backend->product_left_units(product, p.rows), pack_left, &p);
+    p.block_rows = own_block_rows(p.rows, strips, mt_team_threads(team));
+    p.row_blocks = parts(p.rows, p.block_rows);
+    mt_team_run(team, strips * p.row_blocks, multiply_own, &p);
+  }
+  return MOTET_OK;
+}
+
 static size_t larger_size(size_t a, size_t b) { return a > b ? a : b; }
 
 motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
                            motet_error *error) {
   if (product->m == 0 || product->n == 0) return MOTET_OK;
+  if (backend->product_block != NULL && product->k > 0) return run_own(backend, team, product, error);
   const bool plain = backend->element == MT_ELEMENT_FLOAT32;
-  piece p = {.backend = backend, .team = team, .product = product, .native = !plain && mt_onednn_has_bfloat16()};
-  p.element = p.native ? mt_element_bytes(backend->element) : sizeof(float);
-  p.straight = !p.native && (plain || product->c_float) && product->bias == NULL && product->scale == NULL &&
-               product->base == NULL;
+  piece p = {.backend = backend, .team = team, .product = product};
+  p.straight =
+      (plain || product->c_float) && product->bias == NULL && product->scale == NULL && product->base == NULL;
   p.whole = (mt_onednn_product){.transpose_a = product->transpose_a,
                                 .transpose_b = product->transpose_b,
                                 .accumulate = p.straight && product->accumulate,
                                 .k = product->k};
   /* Only what is converted is cut into pieces. */
-  const bool copies_a = !plain && (product->a_float || !p.native),
-             copies_b = !plain && (product->b_float || !p.native);
-  const int64_t rows = copies_a ? fitting(product->m, BLOCK_ROWS, product->k) : product->m;
-  const int64_t columns = copies_b ? fitting(product->n, BLOCK_COLUMNS, product->k) : product->n;
-  const size_t bytes_a = copies_a ? (size_t)(rows * product->k) * p.element : 0;
-  const size_t bytes_b = copies_b ? (size_t)(columns * product->k) * p.element : 0;
+  const int64_t rows = plain ? product->m : fitting(product->m, BLOCK_ROWS, product->k);
+  const int64_t columns = plain ? product->n : fitting(product->n, BLOCK_COLUMNS, product->k);
+  const size_t bytes_a = plain ? 0 : mt_workspace_room((size_t)(rows * product->k)) * sizeof(float);
+  const size_t bytes_b = plain ? 0 : (size_t)(columns * product->k) * sizeof(float);
   /* Of a thread: a block's sums, or a line on its way from float32 to bfloat16 and back. */
   const int64_t line = product->k > rows ? product->k : rows;
   size_t own = (size_t)BLOCK_ROWS * BLOCK_COLUMNS * sizeof(float);
   own = larger_size(own, (size_t)(line > columns ? line : columns) * sizeof(float));
-  const size_t gap = 64 - bytes_a % 64;
-  motet_status status = mt_team_reserve(team, bytes_a + gap + bytes_b, own, error);
-  if (status == MOTET_OK && p.native) status = mt_onednn_prepare_bfloat16(mt_team_onednn(team), error);
+  motet_status status = mt_team_reserve(team, bytes_a + bytes_b, own, error);
   if (status != MOTET_OK) return status;
   if (product->k == 0) {
     finish_nothing(backend, product, mt_team_own(team, 0));
     return MOTET_OK;
   }
-  char *copy_a = mt_team_shared(team), *copy_b = copy_a + bytes_a + gap;
+  float *copy_a = mt_team_shared(team), *copy_b = plain ? copy_a : copy_a + bytes_a / sizeof(float);
   sigset_t before;
   mt_onednn_hold_signals(&before);
   for (p.column = 0; p.column < product->n; p.column += columns) {

@@ -1,7 +1,7 @@
 /** @file
- * oneDNN's products, one thread at a time: what a team's threads call for blocks of a result. The library would
- * share out a product by threads of its own; a team has its own threads, and blocks that depend on the shapes
- * alone.
+ * oneDNN's products of float32, one thread at a time: what a team's threads call for blocks of a result. The
+ * library would share out a product by threads of its own; a team has its own threads, and blocks that depend on
+ * the shapes alone.
  */
 #ifndef MT_TENSOR_ONEDNN_H
 #define MT_TENSOR_ONEDNN_H
@@ -24,20 +24,11 @@ typedef struct mt_onednn_product {
   int64_t a_stride, b_stride, c_stride;
 } mt_onednn_product;
 
-/** For @p threads callers at a time, numbered from 0. */
-motet_status mt_onednn_create(int32_t threads, motet_error *error, mt_onednn **library);
+motet_status mt_onednn_create(motet_error *error, mt_onednn **library);
 void mt_onednn_destroy(mt_onednn *library);
 
-/** Whether this processor multiplies bfloat16 faster than float32. */
-bool mt_onednn_has_bfloat16(void);
-
-/** Makes what bfloat16 products need; the first call takes some milliseconds. Not while products run. */
-motet_status mt_onednn_prepare_bfloat16(mt_onednn *library, motet_error *error);
-
-/** A product of float32 factors; of bfloat16 ones, without `accumulate`. Any number of threads at once. False: the
- * library refused. */
+/** Any number of threads at once. False: the library refused. */
 bool mt_onednn_multiply(mt_onednn *library, const mt_onednn_product *product);
-bool mt_onednn_multiply_bfloat16(mt_onednn *library, int32_t thread, const mt_onednn_product *product);
 
 /**
  * Keeps signals off the calling thread; whoever runs products does. The library's float32 kernels for AVX-512 point

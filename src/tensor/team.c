@@ -150,7 +150,7 @@ motet_status mt_team_create(int32_t threads, motet_error *error, mt_team **resul
     status = mt_error_memory(error, (size_t)threads * sizeof *team->members, "a team of threads");
     goto fail;
   }
-  status = mt_onednn_create(threads, error, &team->onednn);
+  status = mt_onednn_create(error, &team->onednn);
   if (status != MOTET_OK) goto fail;
   status = start_members(team, error);
   if (status != MOTET_OK) goto fail;

@@ -10,8 +10,12 @@ typedef struct product_case {
   int64_t m, n, k;
 } product_case;
 
-static const product_case product_cases[] = {{13, 21, 9},  {1, 1, 1},     {12, 32, 256}, {25, 65, 513}, {7, 3, 0},
-                                             {130, 40, 3}, {6, 300, 770}, {2, 17, 600},  {121, 257, 31}};
+static const product_case product_cases[] = {{13, 21, 9},    {1, 1, 1},     {12, 32, 256}, {25, 65, 513},
+                                             {7, 3, 0},      {130, 40, 3},  {6, 300, 770}, {2, 17, 600},
+                                             {121, 257, 31}, {7, 131, 2051}};
+
+/* More rows than are converted at a time. */
+static const product_case long_case = {4200, 2, 2051};
 
 /* One product of a case against its definition: every transposition, type and addition that `kind` says. */
 static void check_product(const mt_tensor_backend *backend, mt_team *team, const product_case *p, int kind) {
@@ -77,6 +81,10 @@ static void test_products(void **state) {
   assert_int_equal(mt_team_create(2, &error, &team), MOTET_OK);
   FOR_BACKENDS for (size_t i = 0; i < sizeof product_cases / sizeof *product_cases; i++) {
     for (int kind = 0; kind < 128; kind += i < 2 ? 1 : 9) check_product(BACKEND, team, &product_cases[i], kind);
+  }
+  FOR_BACKENDS if (BACKEND->element == MT_ELEMENT_BFLOAT16) {
+    check_product(BACKEND, team, &long_case, 1);
+    check_product(BACKEND, team, &long_case, 8);
   }
   mt_team_destroy(team);
 }

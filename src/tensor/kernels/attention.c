@@ -21,7 +21,7 @@ static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1)
 static void pack_keys(const element *source, int64_t stride, int64_t rows, int64_t columns, factor *target,
                       int64_t width) {
   for (int64_t begin = 0; begin < rows; begin += KEY_BLOCK, target += width * KEY_BLOCK)
-    pack_transposed(source + begin * stride, stride, rows - begin, columns, target, KEY_BLOCK, width);
+    pack_transposed(source + begin * stride, false, stride, rows - begin, columns, target, KEY_BLOCK, width);
 }
 
 /* A segment: its queries' first row and number, its keys' likewise. */
@@ -193,8 +193,8 @@ void MT_KERNEL(attention_forward)(const mt_attention *attention, int32_t segment
   divide(scratch, padded, width, &p);
   pack_keys(head_of(attention->key, attention->key_stride, this.key, kv_column), attention->key_stride, this.keys,
             dim, p.keys_across, width);
-  pack_groups(head_of(attention->value, attention->value_stride, this.key, kv_column), attention->value_stride,
-              this.keys, dim, p.values, padded, width);
+  pack_groups(head_of(attention->value, attention->value_stride, this.key, kv_column), false,
+              attention->value_stride, this.keys, dim, p.values, padded, width);
   for (int32_t head = kv_head * group; head < (kv_head + 1) * group; head++)
     for (int32_t begin = 0; begin < this.queries; begin += QUERY_BLOCK) {
       const int32_t rows = this.queries - begin < QUERY_BLOCK ? this.queries - begin : QUERY_BLOCK;
@@ -278,7 +278,7 @@ static void unpack(const float *source, int64_t width, int64_t rows, int64_t col
 static void pack_both(const element *source, int64_t stride, int64_t rows, int64_t columns, factor *left,
                       factor *right, int64_t width) {
   pack_rows(source, stride, rows, columns, left, QUERY_BLOCK, width);
-  if (right != left) pack_groups(source, stride, rows, columns, right, QUERY_BLOCK, width);
+  if (right != left) pack_groups(source, false, stride, rows, columns, right, QUERY_BLOCK, width);
 }
 
 /* D and log_sum of a block's rows; those behind them get numbers that do no harm. */
@@ -306,7 +306,7 @@ void MT_KERNEL(attention_backward)(const mt_attention *attention, const mt_atten
   divide(scratch, padded, width, &p);
   const element *key = head_of(attention->key, attention->key_stride, this.key, kv_column);
   const element *value = head_of(attention->value, attention->value_stride, this.key, kv_column);
-  pack_groups(key, attention->key_stride, this.keys, dim, p.keys, padded, width);
+  pack_groups(key, false, attention->key_stride, this.keys, dim, p.keys, padded, width);
   pack_keys(key, attention->key_stride, this.keys, dim, p.keys_across, width);
   pack_keys(value, attention->value_stride, this.keys, dim, p.values_across, width);
   memset(p.key_gradient, 0, (size_t)(padded * width) * sizeof(float));

@@ -45,6 +45,10 @@ KERNEL_INLINE void store_groups(factor *to, const vec x[GROUP]) {
   const uvec low = __builtin_convertvector(narrow(x[0]), uvec), high = __builtin_convertvector(narrow(x[1]), uvec);
   _mm512_storeu_si512(to, (__m512i)(low | high << 16));
 }
+/* GROUP * LANES neighbours of a row. */
+KERNEL_INLINE __m512i words_of(const vec x[GROUP]) {
+  return (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
+}
 #else
 enum { GROUP = 1 };
 typedef float factor;
@@ -124,6 +128,12 @@ static inline void multiply(int64_t m, int64_t n, int64_t k, const factor *left,
                   c + row * c_stride + column, c_stride, accumulate);
 }
 
+/* A vector of a source of elements or, with `is_float`, of float32. */
+KERNEL_INLINE vec load_source(const void *source, bool is_float, int64_t at, int64_t left) {
+  return is_float ? load_some((const float *)source + at, left, 0.0F)
+                  : load_elements((const element *)source + at, left);
+}
+
 /* target (padded_rows, width), row-major, from source (rows, columns); width is whole vectors. */
 static inline void pack_rows(const element *source, int64_t stride, int64_t rows, int64_t columns, factor *target,
                              int64_t padded_rows, int64_t width) {
@@ -136,19 +146,23 @@ static inline void pack_rows(const element *source, int64_t stride, int64_t rows
 }
 
 /* A right factor whose k are rows: target (padded_rows / GROUP, width, GROUP). */
-static inline void pack_groups(const element *source, int64_t stride, int64_t rows, int64_t columns, factor *target,
-                               int64_t padded_rows, int64_t width) {
+static inline void pack_groups(const void *source, bool is_float, int64_t stride, int64_t rows, int64_t columns,
+                               factor *target, int64_t padded_rows, int64_t width) {
   for (int64_t r = 0; r < padded_rows; r += GROUP)
     for (int64_t c = 0; c < width; c += LANES) {
       vec x[GROUP];
       for (int g = 0; g < GROUP; g++)
-        x[g] =
-            r + g < rows && c < columns ? load_elements(source + (r + g) * stride + c, columns - c) : splat(0.0F);
+        x[g] = r + g < rows && c < columns ? load_source(source, is_float, (r + g) * stride + c, columns - c)
+                                           : splat(0.0F);
       store_groups(target + r * width + c * GROUP, x);
     }
 }
 
 #if MT_VECTOR_BYTES == 64
+#ifndef MT_BFLOAT16_INSTRUCTIONS
+KERNEL_INLINE __m512i words_of(const vec x[GROUP]) { return (__m512i)x[0]; }
+#endif
+
 /* 16 vectors of 16 words become their transposed. */
 KERNEL_INLINE void transpose(__m512i x[16]) {
   __m512i y[16];
@@ -179,18 +193,19 @@ KERNEL_INLINE void transpose(__m512i x[16]) {
 
 /* A right factor whose n are rows, the first `padded_rows` of them, and whose k are columns: target (width / GROUP,
  * padded_rows, GROUP). */
-static inline void pack_transposed(const element *source, int64_t stride, int64_t rows, int64_t columns,
+static inline void pack_transposed(const void *source, bool is_float, int64_t stride, int64_t rows, int64_t columns,
                                    factor *target, int64_t padded_rows, int64_t width) {
   for (int64_t r = 0; r < padded_rows; r += 16)
     for (int64_t c = 0; c < width; c += 16 * GROUP) {
       __m512i x[16];
       for (int i = 0; i < 16; i++) {
-        factor line[16 * GROUP];
-        for (int g = 0; g < 16 * GROUP; g += LANES)
-          store_factors(line + g, r + i < rows && c + g < columns
-                                      ? load_elements(source + (r + i) * stride + c + g, columns - c - g)
-                                      : splat(0.0F));
-        x[i] = _mm512_loadu_si512(line);
+        vec line[GROUP];
+        for (int g = 0; g < GROUP; g++) {
+          const int64_t left = columns - c - g * LANES;
+          line[g] = r + i < rows && left > 0 ? load_source(source, is_float, (r + i) * stride + c + g * LANES, left)
+                                             : splat(0.0F);
+        }
+        x[i] = words_of(line);
       }
       transpose(x);
       for (int i = 0; i < 16 && c + i * GROUP < width; i++)
@@ -198,13 +213,13 @@ static inline void pack_transposed(const element *source, int64_t stride, int64_
     }
 }
 #else
-static inline void pack_transposed(const element *source, int64_t stride, int64_t rows, int64_t columns,
+static inline void pack_transposed(const void *source, bool is_float, int64_t stride, int64_t rows, int64_t columns,
                                    factor *target, int64_t padded_rows, int64_t width) {
   memset(target, 0, (size_t)(width * padded_rows) * sizeof *target);
   for (int64_t r = 0; r < rows && r < padded_rows; r++)
     for (int64_t c = 0; c < columns; c += LANES) {
       float lanes[LANES];
-      store(lanes, load_elements(source + r * stride + c, columns - c));
+      store(lanes, load_source(source, is_float, r * stride + c, columns - c));
       for (int64_t i = 0; i < LANES && c + i < columns; i++) target[(c + i) * padded_rows + r] = lanes[i];
     }
 }

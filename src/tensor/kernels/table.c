@@ -9,6 +9,12 @@ const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
     .element = MT_ELEMENT_FLOAT32,
 #endif
     .product_finish = MT_KERNEL(product_finish),
+#ifdef MT_BFLOAT16_INSTRUCTIONS
+    .product_scratch = MT_KERNEL(product_scratch),
+    .product_left_units = MT_KERNEL(product_left_units),
+    .product_pack_left = MT_KERNEL(product_pack_left),
+    .product_block = MT_KERNEL(product_block),
+#endif
     .to_elements = MT_KERNEL(to_elements),
     .attention_scratch = MT_KERNEL(attention_scratch),
     .attention_forward = MT_KERNEL(attention_forward),
