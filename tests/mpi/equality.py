@@ -10,6 +10,7 @@ import json, os, pathlib, random, re, subprocess, sys, tempfile
 
 MOTET, DATA = os.environ["MOTET"], pathlib.Path(os.environ["TEST_DATA"]).resolve()
 ROWS, BATCH, STEPS = 6, 12, 3
+LAYERS = 6  # of the decoder, with embedding and head
 ALONE = "<vision+projector: inline, llm: 1f1b>"
 BODIES = ["1f1b", "1f1b(virtual=2)", "1f1b(virtual=3)", "gpipe", "zb1p", "zb2p", "fold", "zbv", "vhalf", "vmin", "dualpipev"]
 
@@ -54,14 +55,28 @@ def draw_schedule(rng, ranks, ahead):
     if form < 0.80:
         same = rng.choice(["1f1b", "gpipe"])
         return f"<vision: {same}, projector: {rng.choice([same, 'inline'])}, llm: {same}>"
-    if form < 0.86:
-        return f"<vision+projector+llm: {body}>"
+    if form < 0.84:
+        return f"<vision+projector+llm: {rng.choice(BODIES + ['transpose'])}>"
+    if form < 0.88:
+        return rng.choice([f"<vision: {draw_encoder(rng, ahead)}, projector: 1f1b, llm: 1f1b>", "<vision: 1f1b, projector: transpose, llm: 1f1b>",
+                           f"<vision+projector: {rng.choice(['1f1b', 'gpipe'])}, llm: transpose>"])
     if ranks < 2:
         return f"<vision+projector: {draw_encoder(rng, ahead)}, llm: {body}>"
     own = rng.randint(1, ranks - 1)
     data = rng.choice([d for d in range(1, own + 1) if own % d == 0])
     options = [f"ranks={own}"] + ([f"data={data}"] if data > 1 else []) + rng.choice([[], [], [f"inner={rng.choice(['gpipe', '1f1b'])}"]])
-    return f"<vision+projector: dedicate({', '.join(options)}), llm: {body}>"
+    trunk = f"dedicate(ranks={ranks - own}, inner={body})" if "(" not in body and rng.random() < 0.4 else body
+    return f"<vision+projector: dedicate({', '.join(options)}), llm: {trunk}>"
+
+
+def draw_split(rng, schedule, ranks):
+    """Six decoder layers over the slabs of a schedule whose one Sharded region is the decoder, at random; None for others."""
+    body = re.fullmatch(r"<vision\+projector: (?:transpose|inline).*, llm: (\w+)(?:\(virtual=(\d)\))?>", schedule)
+    if body is None or body[1] == "dedicate" or rng.random() < 0.5:
+        return None
+    slabs = ranks * (2 if body[1] in ("fold", "zbv", "vhalf", "vmin", "dualpipev") else int(body[2] or 1))
+    layers = [rng.randrange(slabs) for _ in range(LAYERS)]
+    return [layers.count(slab) for slab in range(slabs)]
 
 
 def draw_way(rng, what, frozen):
@@ -72,7 +87,8 @@ def draw_way(rng, what, frozen):
            "train.threads": rng.choice([1, 1, 2]), "data.decode_threads": rng.choice([1, 2]),
            "train.search_seconds": rng.choice([0, 0.002])}
     way["schedule"] = draw_schedule(rng, pipeline, ahead=frozen and "cache" not in what)
-    return way
+    split = draw_split(rng, way["schedule"], pipeline)
+    return way | ({"parallel.split": split} if split else {})
 
 
 def draw(rng):
@@ -92,6 +108,7 @@ def draw(rng):
     if "cache" not in what and rng.random() < 0.12: # groups of context ranks: transposed encoders, rounding
         what["deterministic"] = "run"
         way = draw_way(rng, what, frozen)
+        way.pop("parallel.split", None)
         way.update({"parallel.context": 2, "parallel.pipeline": min(way["parallel.pipeline"], 4), "memory.recompute": "[]",
                     "schedule": f"<vision+projector: transpose, llm: {rng.choice(BODIES)}>"})
         return what, [way]
