@@ -274,6 +274,15 @@ static motet_status read_override(reader *state, const char *words) {
   state->name = command_line;
   if (k < 0) return unknown(state, 0, key);
   state->lines[k] = BY_WORD;
+  if (strcmp(equals + 1, "null") == 0 || strcmp(equals + 1, "~") == 0) {
+    const mt_cluster_job standard = standard_job(state->job->path);
+    size_t size = keys[k].kind == KEY_PASSED                                ? 0
+                  : keys[k].kind == KEY_LIST                                ? sizeof(mt_cluster_job_list)
+                  : keys[k].kind == KEY_NUMBER || keys[k].kind == KEY_BYTES ? sizeof(double)
+                                                                            : sizeof(const char *);
+    memcpy((char *)state->job + keys[k].offset, (const char *)&standard + keys[k].offset, size);
+    return MOTET_OK;
+  }
   if (keys[k].kind == KEY_LIST) return read_document(state, equals + 1, strlen(equals + 1), true, k);
   return read_text(state, k, 0, equals + 1);
 }
@@ -285,6 +294,7 @@ motet_status mt_cluster_job_parse(mt_arena *arena, const char *yaml, size_t byte
       .arena = arena, .name = name, .error = error, .job = job, .lines = MT_ARENA_NEW(arena, int, KEYS)};
   if (state.lines == NULL) return mt_error_memory(error, KEYS * sizeof(int), "a job");
   *job = standard_job(name);
+  job->lines = state.lines;
   motet_status status = read_document(&state, yaml, bytes, false, 0);
   for (int i = 0; i < override_count && status == MOTET_OK; i++) status = read_override(&state, overrides[i]);
   if (status != MOTET_OK) return status;
