@@ -4,9 +4,14 @@
 #include "cli/present.h"
 #include "order/cluster_plan.h"
 
+/* How the cells lie: encoders may divide theirs in another way. */
+static const mt_parallel *trunk_of(const mt_cluster_setup *setup) {
+  return &setup->parallel[mt_architecture_trunk(setup->architecture)];
+}
+
 /* What the document says beyond that of a schedule's plan. A rank is a cell of devices. */
 static json_t *job_members(const mt_cluster_setup *setup) {
-  const mt_parallel *parallel = &setup->parallel[0];
+  const mt_parallel *parallel = trunk_of(setup);
   json_t *members = json_object(), *cluster = json_object();
   json_object_set_new(cluster, "device", json_string(setup->cluster.device.name));
   json_object_set_new(cluster, "devices",
@@ -24,7 +29,7 @@ static json_t *job_members(const mt_cluster_setup *setup) {
 
 /* What the numbers below are about. */
 static int print_cluster(const mt_cluster_setup *setup) {
-  const mt_parallel *parallel = &setup->parallel[0];
+  const mt_parallel *parallel = trunk_of(setup);
   const struct {
     const char *name;
     int32_t degree;

@@ -37,6 +37,7 @@ replan() {
 import json, sys
 found, again = (json.load(open(name)) for name in sys.argv[1:])
 assert found["schedule"] == again["schedule"]
+assert all(found["search"]["plan"][degree] == again["cluster"][degree] for degree in ("tensor", "ulysses", "ring", "data"))
 assert found["makespan"] == again["makespan"], (found["makespan"], again["makespan"])
 assert [c["peak_bytes"] for c in found["memory"]] == [c["peak_bytes"] for c in again["memory"]]
 CHECK
