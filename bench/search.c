@@ -1,5 +1,7 @@
 /* Number 15 and what stands beside it: separate placement in processor time, layer lists of InternVL2 published
- * with MindSpeed-MM against the searched ones, and rules for the order of microbatches. */
+ * with MindSpeed-MM against the searched ones, rules for the order of microbatches, and a whole search over 512
+ * devices (goal: a minute). */
+#include "search/search.h"
 #include "base/random.h"
 #include "cost/forecast.h"
 #include "search/partition.h"
@@ -186,6 +188,30 @@ static void reorder_row(int32_t ranks, int32_t microbatches, double sigma) {
          100 * (1 - sum[MT_REORDER_CLIMB] / sum[MT_REORDER_DISTTRAIN]));
 }
 
+/* ---- whole searches ---- */
+
+static void search_row(const char *model, const char *workload) {
+  char yaml[512];
+  motet_error error;
+  mt_search_problem *problem;
+  mt_search_space space;
+  mt_search_result result;
+  mt_search_options options = {0};
+  mt_arena *arena = mt_arena_create();
+  snprintf(yaml, sizeof yaml,
+           "model: tests/data/models/%s\ncluster: h100\ndevices: 512\nworkload: %s\ntrain: {global_batch: 1024}\n",
+           model, workload);
+  double begin = now();
+  stop_on(mt_search_problem_parse(yaml, strlen(yaml), "bench", 0, NULL, &error, &problem), &error);
+  stop_on(mt_search_run_problem(arena, problem, &options, &space, &error, &result), &error);
+  printf("  %-22s %-28s %7lld candidates, %5lld simulated, %7.1f s of processor time, %6.1f s: step %.3f s, %s\n",
+         model, workload, (long long)result.candidates, (long long)result.evaluated, now() - begin, result.seconds,
+         result.plan.seconds, result.end);
+  mt_plan_free(&result.plan.plan);
+  mt_search_problem_destroy(problem);
+  mt_arena_destroy(arena);
+}
+
 int main(void) {
   placement_rows();
   printf("\nlayer lists, 13 tiles and 4096 tokens a microbatch, Ascend 910B\n");
@@ -201,5 +227,8 @@ int main(void) {
       reorder_row(ranks, 16, 0.1 * sigma);
       reorder_row(ranks, 32, 0.1 * sigma);
     }
+  printf("\nwhole searches, 512 H100, 1024 samples a step\n");
+  search_row("InternVL2-76B", "{tokens: 4096, images: 7x448x448}");
+  search_row("Qwen2-VL-72B-Instruct", "{distribution: wikipedia}");
   return 0;
 }
