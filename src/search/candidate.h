@@ -91,12 +91,18 @@ typedef struct mt_search_plan {
   mt_derivation *derivation;
 } mt_search_plan;
 
-/** Derives, lowers, proves and simulates a candidate on the replica with most to do. @p search_seconds as in
- * mt_order_options; @p reordered: unlike microbatches in the order that a climb finds. MOTET_ERROR_ILLEGAL where no
+typedef struct mt_search_effort {
+  double order_seconds; /* as mt_order_options' search_seconds */
+  bool reordered;       /* unlike microbatches in the order that a climb finds */
+  bool keep;            /* the plan, not only what it takes */
+  double limit; /* seconds: a candidate whose stages show that it takes as long is not planned, its seconds and
+                   bytes are infinite; 0: none */
+} mt_search_effort;
+
+/** Derives, lowers, proves and simulates a candidate on the replica with most to do. MOTET_ERROR_ILLEGAL where no
  * schedule of it is legal. */
 motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
-                                double search_seconds, bool reordered, bool keep, motet_error *error,
-                                mt_search_plan *plan);
+                                const mt_search_effort *effort, motet_error *error, mt_search_plan *plan);
 
 /** "tensor 2, pipeline 4, ..." */
 void mt_search_candidate_text(const mt_search_candidate *candidate, mt_text *text);

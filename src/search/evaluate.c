@@ -41,6 +41,7 @@ typedef struct maker {
   int64_t *fixed, *weights, *working; /* [stages] */
   double *exchange;                   /* [stages] seconds a step */
   layer_means means;                  /* [layers] */
+  double cut_seconds;                 /* of the stages, as they were cut */
   mt_search_plan *result;
 } maker;
 
@@ -165,7 +166,27 @@ static motet_status cut_layers(maker *m, double memory_bytes, bool dropped) {
   if (status != MOTET_OK) return status;
   m->result->split = partition.split;
   m->result->split_count = c->pipeline * c->chunks;
+  m->cut_seconds = partition.seconds;
   return MOTET_OK;
+}
+
+/* No plan with these stages is faster: a rank's own work, and where all microbatches are alike what the pipeline
+ * alone takes. */
+static double least_seconds(const maker *m) {
+  const mt_search_candidate *c = m->candidate;
+  double most = m->kind_count == 1 ? m->cut_seconds : 0.0;
+  for (int32_t rank = 0; rank < c->pipeline; rank++) {
+    double work = 0.0;
+    int32_t layer = m->begin;
+    for (int32_t s = 0; s < c->pipeline * c->chunks; s++) {
+      int32_t chunk = s / c->pipeline, slot = s % c->pipeline, end = layer + m->result->split[s];
+      bool folded = mt_skeleton_chunks(c->trunk) > 1 && chunk % 2 == 1;
+      bool own = (folded ? c->pipeline - 1 - slot : slot) == rank;
+      for (; layer < end; layer++) work += own ? m->means.forward[layer] + m->means.backward[layer] : 0.0;
+    }
+    most = fmax(most, work * c->microbatches);
+  }
+  return most;
 }
 
 /* ---- derivation ---- */
@@ -452,8 +473,7 @@ static motet_status plan_within(maker *m, double search_seconds, bool keep) {
 }
 
 motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
-                                double search_seconds, bool reordered, bool keep, motet_error *error,
-                                mt_search_plan *plan) {
+                                const mt_search_effort *effort, motet_error *error, mt_search_plan *plan) {
   memset(plan, 0, sizeof *plan);
   maker m = {.arena = arena,
              .space = space,
@@ -473,9 +493,13 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
    */
   status = cut_layers(&m, cap, saves);
   if (status == MOTET_ERROR_ILLEGAL && cap > 0) status = cut_layers(&m, 0.0, false);
+  if (status == MOTET_OK && effort->limit > 0 && least_seconds(&m) * (1 - 1e-9) >= effort->limit) {
+    plan->seconds = plan->memory_bytes = INFINITY;
+    return MOTET_OK;
+  }
   if (status == MOTET_OK) status = derive(&m);
-  if (status == MOTET_OK && reordered) status = reorder(&m);
-  return status == MOTET_OK ? plan_within(&m, search_seconds, keep) : status;
+  if (status == MOTET_OK && effort->reordered) status = reorder(&m);
+  return status == MOTET_OK ? plan_within(&m, effort->order_seconds, effort->keep) : status;
 }
 
 void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {

@@ -10,6 +10,8 @@
 /* Candidates judged between two looks at the best: a constant, so that the answer does not depend on the threads.
  */
 enum { BATCH = 16, THREADS_MAX = 256 };
+static const mt_search_effort quick = {.order_seconds = MT_ORDER_QUICK};
+
 /* What one evaluation leaves. */
 typedef struct verdict {
   motet_status status;
@@ -21,6 +23,7 @@ typedef struct batch {
   const mt_search_space *space;
   const mt_search_candidate *candidates[BATCH];
   int32_t count, next;
+  double limit; /* seconds: slower ones are neither the best nor the runner-up */
   verdict verdicts[BATCH];
   pthread_mutex_t lock;
 } batch;
@@ -33,10 +36,10 @@ static double clock_seconds(void) {
 
 static void judge(const batch *b, int32_t index, mt_arena *arena, verdict *v) {
   mt_search_plan plan;
+  const mt_search_effort effort = {.order_seconds = MT_ORDER_QUICK, .limit = b->limit};
   mt_arena_reset(arena);
   motet_error_clear(&v->error);
-  v->status =
-      mt_search_evaluate(arena, b->space, b->candidates[index], MT_ORDER_QUICK, false, false, &v->error, &plan);
+  v->status = mt_search_evaluate(arena, b->space, b->candidates[index], &effort, &v->error, &plan);
   v->seconds = v->status == MOTET_OK ? plan.seconds : INFINITY;
   v->bytes = v->status == MOTET_OK ? plan.memory_bytes : INFINITY;
 }
@@ -112,6 +115,7 @@ static bool is_fatal(motet_status status) {
 /* The next candidates that their bounds do not exclude. Returns where to go on. */
 static int32_t fill_batch(const run *r, batch *b, int32_t at) {
   b->count = 0;
+  b->limit = isinf(r->result->runner_up_seconds) ? 0.0 : r->result->runner_up_seconds;
   for (; at < r->space->count && b->count < BATCH; at++)
     if (r->space->candidates[at].bound < r->best_seconds) b->candidates[b->count++] = &r->space->candidates[at];
   return at;
@@ -178,8 +182,7 @@ static motet_status try_seeds(run *r) {
     if (status == MOTET_OK) status = mt_search_space_make(arena, &only, &data, r->error, &space);
     mt_search_candidate best = result->best;
     if (status == MOTET_OK) status = mt_search_space_adopt(arena, &space, &best, r->error);
-    if (status == MOTET_OK)
-      status = mt_search_evaluate(arena, &space, &best, MT_ORDER_QUICK, false, false, r->error, &plan);
+    if (status == MOTET_OK) status = mt_search_evaluate(arena, &space, &best, &quick, r->error, &plan);
     if (status == MOTET_OK) {
       result->seed_seconds[result->seed_count] = plan.seconds;
       result->seed_bytes[result->seed_count++] = plan.memory_bytes;
@@ -190,11 +193,11 @@ static motet_status try_seeds(run *r) {
 }
 
 /* The plan that is handed out, with more time for its order; @p reordered: and for that of its microbatches. */
-static motet_status plan_again(run *r, mt_arena *arena, double search_seconds, bool reordered, bool *better) {
+static motet_status plan_again(run *r, mt_arena *arena, double seconds, bool reordered, bool *better) {
   mt_search_result *result = r->result;
+  const mt_search_effort effort = {.order_seconds = seconds, .reordered = reordered, .keep = true};
   mt_search_plan plan;
-  motet_status status =
-      mt_search_evaluate(arena, r->space, &result->best, search_seconds, reordered, true, r->error, &plan);
+  motet_status status = mt_search_evaluate(arena, r->space, &result->best, &effort, r->error, &plan);
   *better = status == MOTET_OK && plan.memory_bytes <= r->problem->memory_bytes &&
             (result->plan.derivation == NULL || plan.seconds < result->plan.seconds);
   if (*better) mt_plan_free(&result->plan.plan);
@@ -223,8 +226,7 @@ static motet_status weigh_lightest(run *r, mt_arena *arena) {
   mt_search_plan plan;
   const mt_search_candidate *lightest = &r->space->lightest;
   if (isinf(r->space->least_bytes)) return MOTET_OK;
-  motet_status status =
-      mt_search_evaluate(arena, r->space, lightest, MT_ORDER_QUICK, false, false, r->error, &plan);
+  motet_status status = mt_search_evaluate(arena, r->space, lightest, &quick, r->error, &plan);
   if (status == MOTET_ERROR_ILLEGAL) return MOTET_OK;
   if (status != MOTET_OK || plan.memory_bytes >= r->result->least_bytes) return status;
   r->result->least_bytes = plan.memory_bytes;

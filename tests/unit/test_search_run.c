@@ -19,6 +19,8 @@ static const char SMALL[] = "config: " MOTET_TEST_DATA "/models/InternVL2-2B\n"
 static const char UNIFORM[] = "workload: {tokens: 2304, images: 1x448x1344}\n";
 static const char VARIED[] = "workload: {distribution: wikipedia, images: 1x448x448, seed: 3}\n";
 
+static const mt_search_effort quick = {.order_seconds = MT_ORDER_QUICK};
+
 static mt_search_problem *problem_of(const char *workload, char *const *overrides, int count) {
   char text[2048];
   motet_error error;
@@ -51,19 +53,23 @@ static void check_against_all(const char *workload, char *const *words, int coun
   for (int32_t i = 0; i < space.count; i++) {
     mt_search_plan plan;
     mt_arena_reset(scratch);
-    motet_status status =
-        mt_search_evaluate(scratch, &space, &space.candidates[i], MT_ORDER_QUICK, false, false, &error, &plan);
+    motet_status status = mt_search_evaluate(scratch, &space, &space.candidates[i], &quick, &error, &plan);
     if (status == MOTET_ERROR_ILLEGAL) continue;
     if (status != MOTET_OK) fail_msg("candidate %d: %s", i, error.text);
     if (plan.seconds < space.candidates[i].bound * (1 - 1e-9))
       fail_msg("candidate %d takes %g, its bound is %g", i, plan.seconds, space.candidates[i].bound);
     if (plan.memory_bytes <= problem->memory_bytes) best = fmin(best, plan.seconds);
+    /* What is set aside by its stages alone is no faster than the limit. */
+    const mt_search_effort limited = {.order_seconds = MT_ORDER_QUICK, .limit = plan.seconds * 1.0001};
+    double seconds = plan.seconds;
+    mt_arena_reset(scratch);
+    assert_int_equal(mt_search_evaluate(scratch, &space, &space.candidates[i], &limited, &error, &plan), MOTET_OK);
+    assert_true(plan.seconds == seconds);
   }
   assert_true(space.count > 30);
   assert_true(result.evaluated < space.count);
   mt_search_plan again;
-  assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, MT_ORDER_QUICK, false, false, &error, &again),
-                   MOTET_OK);
+  assert_int_equal(mt_search_evaluate(scratch, &space, &result.best, &quick, &error, &again), MOTET_OK);
   if (again.seconds != best) fail_msg("found %g, the best of all is %g", again.seconds, best);
   assert_true(result.bound <= best * (1 + 1e-12));
   assert_true(result.plan.memory_bytes <= problem->memory_bytes);
