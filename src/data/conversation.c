@@ -39,6 +39,9 @@ const char *mt_marker_find(const char *text, size_t bytes, bool *video) {
   return *video ? moving : image;
 }
 
+/* What a row of a table lacks is null. */
+static bool is_given(const json_t *value) { return value != NULL && !json_is_null(value); }
+
 static motet_status read_role(const json_t *value, const char *key, size_t place, motet_error *error,
                               mt_role *role) {
   const char *name = json_string_value(value);
@@ -87,8 +90,6 @@ static const struct {
 } PARTS[] = {{"text", "text", NULL}, {"image", "image", MT_IMAGE_MARKER}, {"video", "video", MT_VIDEO_MARKER}};
 enum { PART_KINDS = sizeof PARTS / sizeof *PARTS };
 
-static bool is_given(const json_t *value) { return value != NULL && !json_is_null(value); }
-
 static motet_status read_part(const json_t *part, size_t turn, size_t place, bool shows, motet_error *error,
                               mt_conversation *conversation, mt_text *text) {
   const char *type = json_string_value(json_object_get(part, "type"));
@@ -110,7 +111,6 @@ static motet_status read_part(const json_t *part, size_t turn, size_t place, boo
     return malformed(error, "content", "turn %zu, part %zu: only the user's turns show pictures", turn + 1,
                      place + 1);
   mt_text_append(text, "%s", PARTS[kind].marker);
-  /* What a table's column has for parts without it is null. */
   if (is_given(json_object_get(part, "url")))
     return malformed(error, "content",
                      "turn %zu, part %zu has a \"url\": \"%s\" or \"path\" of a local file belongs here", turn + 1,
@@ -141,7 +141,7 @@ static motet_status read_parts(const json_t *list, size_t place, motet_error *er
 }
 
 static motet_status read_turns(const json_t *root, motet_error *error, mt_conversation *conversation) {
-  size_t form = json_object_get(root, FORMS[0].list) != NULL ? 0 : 1;
+  size_t form = is_given(json_object_get(root, FORMS[0].list)) ? 0 : 1;
   const json_t *list = json_object_get(root, FORMS[form].list);
   if (!json_is_array(list) || json_array_size(list) == 0)
     return malformed(error, FORMS[0].list, "no list \"messages\" or \"conversations\" with turns in it%s",
@@ -176,7 +176,7 @@ static motet_status read_turns(const json_t *root, motet_error *error, mt_conver
 /* `plural` holds a list, `singular` (InternVL's form) one path or several. */
 static motet_status read_paths(const json_t *root, const char *plural, const char *singular, motet_error *error,
                                mt_path_list *list) {
-  const char *key = json_object_get(root, plural) != NULL ? plural : singular;
+  const char *key = is_given(json_object_get(root, plural)) ? plural : singular;
   const json_t *paths = json_object_get(root, key);
   if (!is_given(paths) || (json_is_array(paths) && json_array_size(paths) == 0)) return MOTET_OK;
   if (list->count > 0)

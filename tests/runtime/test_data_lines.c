@@ -56,7 +56,12 @@ static void test_other_ways_to_write_a_sample(void **state) {
       "{\"type\":\"text\",\"text\":\" and \"},{\"type\":\"image\"},{\"type\":\"text\",\"text\":\"?\"}]}," ANSWER
       "],\"images\":[\"rgb.png\",\"odd.jpg\"]}",
       plain);
-  /* As rows of a table: every part has every key. */
+  /* As rows of a table: every line and part has every key. */
+  expect_same(
+      "{\"messages\":null,\"conversations\":[{\"from\":\"human\",\"value\":\"A <image> and "
+      "<image>?\"},{\"from\":\"gpt\","
+      "\"value\":\"ok\"}],\"images\":null,\"image\":[\"rgb.png\",\"odd.jpg\"],\"videos\":null,\"video\":null}",
+      plain);
   expect_same(
       "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A \",\"image\":null},{\"type\":"
       "\"image\",\"image\":null,\"path\":null,\"url\":null,\"text\":null},{\"type\":\"text\",\"text\":\" and \"},"
