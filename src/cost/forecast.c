@@ -44,12 +44,15 @@ static double copied_gradients(const mt_forecast *forecast, int32_t layer) {
 }
 
 /* Weights that are gathered ahead of a pass and gradients that are reduced behind it: in the forward behind the
- * forward, in the backward together behind all that a backward computes. */
+ * forward, in the backward together behind all that a backward computes; behind what rings and tensor ranks hide
+ * behind nothing else does. @p forward_hidden: theirs in the forward; the rest of what is hidden is the backward's.
+ */
 static void add_shards(bool trains, const mt_parallel *parallel, const mt_exchange *exchange, double share,
-                       mt_layer_forecast *result) {
+                       double forward_hidden, mt_layer_forecast *result) {
   double *hidden = &result->hidden_exchange, counted = 0;
   double backward = result->input_gradient + result->recompute + (trains ? result->weight_gradient : 0);
-  double ahead = parallel->overlap ? result->forward : 0, behind = parallel->overlap ? backward : 0;
+  double ahead = parallel->overlap ? fmax(0, result->forward - forward_hidden) : 0;
+  double behind = parallel->overlap ? fmax(0, backward - (*hidden - forward_hidden)) : 0;
   result->forward_exchange += not_hidden(exchange->gather, ahead, share, hidden);
   double gather = not_hidden(exchange->gather, behind, share, &counted);
   result->input_exchange += gather;
@@ -72,6 +75,7 @@ static void forecast_seconds(const mt_forecast *forecast, int32_t layer, const d
   result->forward_exchange = exchange.forward +
                              tensor_exchange(parallel, exchange.tensor, compute->products, hidden) +
                              not_hidden(exchange.ring, compute->attention * rings, 0, hidden);
+  double forward_hidden = *hidden;
   /* The gradient of the attention takes two and a half times its forward. */
   result->input_exchange = exchange.input +
                            tensor_exchange(parallel, exchange.tensor_input, compute->products, hidden) +
@@ -85,7 +89,7 @@ static void forecast_seconds(const mt_forecast *forecast, int32_t layer, const d
                                  tensor_exchange(parallel, exchange.tensor, compute->products, hidden) +
                                  fmax(0, exchange.ring - compute->attention * rings);
   }
-  add_shards(described->trainable, parallel, &exchange, share, result);
+  add_shards(described->trainable, parallel, &exchange, share, forward_hidden, result);
 }
 
 static int64_t ceil_bytes(double bytes) { return bytes < 9.2e18 ? (int64_t)ceil(bytes) : INT64_MAX; }

@@ -252,7 +252,6 @@ static motet_status read_document(reader *state, const char *yaml, size_t bytes,
 /* What keys that are not given stand at. */
 static mt_cluster_job standard_job(const char *path) {
   return (mt_cluster_job){.path = path,
-                          .schedule = "<vision+projector: transpose, llm: 1f1b>",
                           .trainable = {.count = -1},
                           .tensor = 1,
                           .context = 1,

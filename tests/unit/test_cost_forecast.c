@@ -242,6 +242,26 @@ static void test_hidden_collectives_cost(void **state) {
   near(layer.input_exchange + layer.weight_exchange, (once + 2 * once) / 10);
 }
 
+/* A ring and gathered weights that each would just hide behind the same compute cannot both. */
+static void test_what_hides_takes_turns(void **state) {
+  fixture *f = *state;
+  f->parallel.data = 4;
+  f->parallel.ring = 2;
+  f->parallel.zero_level = 3;
+  double link = f->cluster.levels[0].link.bytes_per_second;
+  for (double part = 1e-3; part < 100; part *= 1.3) {
+    mt_layer_forecast layer;
+    f->cluster.levels[0].link.bytes_per_second = part * link;
+    mt_exchange exchange = exchange_of(f, BLOCK);
+    mt_forecast_layer(&f->forecast, BLOCK, f->extents, &layer);
+    double forward = exchange.forward + exchange.ring + exchange.gather;
+    double backward = exchange.input + exchange.ring_backward + exchange.gather + exchange.reduce;
+    assert_true(layer.forward + layer.forward_exchange >= forward * (1 - 1e-12));
+    assert_true(layer.input_gradient + layer.weight_gradient + layer.input_exchange + layer.weight_exchange >=
+                backward * (1 - 1e-12));
+  }
+}
+
 /* Experts of a node's eight devices have their replicas in other nodes, one port each. Between two nodes a token
  * with two of sixteen experts crosses to a node of its experts once: 2(1 - 1/4) of nodes for 2 copies. */
 static void test_experts_between_nodes(void **state) {
@@ -351,6 +371,7 @@ int main(void) {
                                      TEST(test_experts),
                                      TEST(test_tensor_overlap),
                                      TEST(test_hidden_collectives_cost),
+                                     TEST(test_what_hides_takes_turns),
                                      TEST(test_experts_between_nodes),
                                      TEST(test_divided_weights),
                                      TEST(test_spans_are_sums),
