@@ -81,6 +81,12 @@ static motet_status open_planner(mt_setup *setup, motet_error *error) {
   return status == MOTET_OK ? mt_planner_create(&options, error, &setup->planner) : status;
 }
 
+/* Names the job's key that named a file which does not read; a line or key of the file itself says more. */
+static motet_status named_by(const char *key, motet_error *error, motet_status status) {
+  if (status != MOTET_OK && error != NULL && error->key[0] == '\0' && error->line == 0) mt_error_key(error, key);
+  return status;
+}
+
 motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setup) {
   *setup = (mt_setup){.job = job, .arena = mt_arena_create()};
   if (setup->arena == NULL) return mt_error_memory(error, sizeof *setup, "the job's set-up");
@@ -93,9 +99,12 @@ motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setu
   setup->ranks = (int32_t)(job->parallel.pipeline * job->parallel.data * job->parallel.context);
   setup->rows = (int32_t)(job->train.microbatches * job->parallel.data);
   setup->element = job->train.dtype == MT_JOB_DTYPE_BFLOAT16 ? MT_ELEMENT_BFLOAT16 : MT_ELEMENT_FLOAT32;
-  motet_status status = mt_internvl_read(setup->config_path, error, &setup->config);
+  motet_status status = named_by(job->model != NULL ? "model" : "config", error,
+                                 mt_internvl_read(setup->config_path, error, &setup->config));
   if (status == MOTET_OK) status = open_planner(setup, error);
-  if (status == MOTET_OK) status = mt_tokenizer_read(setup->tokenizer_path, error, &setup->tokenizer);
+  if (status == MOTET_OK)
+    status = named_by(job->data.tokenizer != NULL ? "data.tokenizer" : "model", error,
+                      mt_tokenizer_read(setup->tokenizer_path, error, &setup->tokenizer));
   if (status != MOTET_OK) return status;
   if (mt_tokenizer_vocabulary(setup->tokenizer) > setup->config.decoder.vocabulary) {
     status =
@@ -104,9 +113,9 @@ motet_status mt_setup_open(const mt_job *job, motet_error *error, mt_setup *setu
     mt_error_place(error, setup->tokenizer_path, 0);
     return status;
   }
-  status = open_dataset(setup, job->data.train, error, &setup->train);
+  status = named_by("data.train", error, open_dataset(setup, job->data.train, error, &setup->train));
   if (status == MOTET_OK && job->data.eval != NULL)
-    status = open_dataset(setup, job->data.eval, error, &setup->eval);
+    status = named_by("data.eval", error, open_dataset(setup, job->data.eval, error, &setup->eval));
   return status;
 }
 

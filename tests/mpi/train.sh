@@ -39,7 +39,7 @@ assert d["run"] == sys.argv[2] and d["finished"] and d["planned_steps"] == 1 and
 assert d["last_step"] == last
 CHECK
 expect 2 train train/job.yaml output_dir="$work/none" data.train=nowhere --json
-[ "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["file"])' "$out")" = nowhere ] || fail "no document: $(cat "$out")"
+[ "$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(d["file"], d["key"])' "$out")" = "nowhere data.train" ] || fail "no document: $(cat "$out")"
 ! grep -q max_tokens "$out.err" || fail "the job is told before the error in it: $(cat "$out.err")"
 expect 3 profile train/job.yaml output_dir="$work/none" parallel.pipeline=1 -o "$work/none/such/profile.json" --json
 grep -q '"error"' "$out" || fail "no JSON error: $(cat "$out")"
