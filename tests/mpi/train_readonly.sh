@@ -16,8 +16,9 @@ start() { # key=value words; returns after three steps
   done
   fail "no three steps within ten seconds: $(cat "$out.err")"
 }
-spoil() { # directory
-  nsenter -t "$process" -m sh -c 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"' - "$1"
+spoil() { # directory; once no rank writes there
+  nsenter -t "$process" -m sh -c 'mount --bind "$1" "$1" && for n in $(seq 200); do mount -o remount,bind,ro "$1" 2>&1 && exit; done; exit 1' - "$1" >"$out.mount" ||
+    fail "no mount: $(tail -n 1 "$out.mount")"
 }
 ends() { # pattern of the one message; since $begin
   code=0
