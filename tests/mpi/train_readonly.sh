@@ -36,7 +36,7 @@ for directory in run run/checkpoints; do
   start train.save_every=2
   begin=$(date +%s)
   spoil "$work/$directory"
-  ends "rank 0: saving of the checkpoint after step [0-9]+: .*Read-only file system"
+  ends "rank [01]: saving of the checkpoint after step [0-9]+: .*Read-only file system"
   grep -q "$work/run/checkpoints" "$out.err" || fail "no file is named: $(cat "$out.err")"
 done
 grep -q 'Read-only file system' "$work/run/failure.json" || fail "the run does not keep how it failed"
