@@ -5,6 +5,7 @@
 #include "report/run_failure.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,7 +21,7 @@
 
 #define BOARD_VARIABLE "MOTET_BOARD"
 
-enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096 };
+enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096, LINE_FILE = 1000 };
 
 static const double STOPPED_SECONDS = 2; /* longer than this no rank may be stopped while others are not */
 
@@ -94,6 +96,13 @@ static motet_status tell_places(mt_transport *transport, const mt_place *place, 
   return status;
 }
 
+/** The name of a rank's line beside the board: a FIFO that the rank holds open until its end. A dying process
+ * closes its files before it is gone; the launcher, whose own lines close then too, ends the other ranks at once,
+ * and of several processes that die together any may be gone first. */
+static void name_line(const char *board, int32_t rank, char line[PATH_SIZE]) {
+  snprintf(line, PATH_SIZE, "%s.%d", board, (int)rank);
+}
+
 static int run_rank(const mt_job *job, bool launched, const mt_launch_options *how) {
   motet_error error;
   motet_error_clear(&error);
@@ -107,6 +116,11 @@ static int run_rank(const mt_job *job, bool launched, const mt_launch_options *h
     mt_board_at(board, rank)->process = (int32_t)getpid();
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
     own_place = mt_board_at(board, rank);
+    char line[PATH_SIZE];
+    if (path != NULL) name_line(path, rank, line);
+    int file = path != NULL ? open(line, O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+    /* It stays open until the process ends, as the file of the highest number: the kernel lets go of that first. */
+    if (file >= 0 && fcntl(file, F_DUPFD_CLOEXEC, LINE_FILE) >= 0) close(file);
   }
   if (how->saves) handle_signals();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk, not the end */
@@ -199,8 +213,8 @@ static void become_launcher(int32_t ranks, char *const *arguments) {
 
 /** Watches the launcher and the ranks, as far as they run on this machine. */
 typedef struct watch {
-  int epoll;      /* ends of processes, in the order in which they came to pass */
-  int *processes; /* [ranks + 1] the last is the launcher; NOT_OPENED, ENDED */
+  int epoll;  /* ends, in the order in which they came to pass */
+  int *lines; /* [ranks + 1] a line to each rank, and the launcher's process; NOT_OPENED, ENDED */
   int32_t ranks;
   int32_t victim;       /* the first rank to end without having come to its end; -1: none seen */
   double stopped_since; /* some ranks are stopped and some are not; 0: not so */
@@ -209,29 +223,38 @@ typedef struct watch {
 
 enum { NOT_OPENED = -1, ENDED = -2 };
 
-static void open_process(watch *this, int32_t index, pid_t process) {
-  int file = (int)syscall(SYS_pidfd_open, process, 0);
+static void follow(watch *this, int32_t index, int file) {
   struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)index};
+  this->lines[index] = NOT_OPENED;
   if (file >= 0 && epoll_ctl(this->epoll, EPOLL_CTL_ADD, file, &event) == 0)
-    this->processes[index] = file;
+    this->lines[index] = file;
   else if (file >= 0)
     close(file);
 }
 
-/** Once a rank has written its process number, its end can be waited for. */
-static void open_ranks(watch *this, mt_board *board) {
+static void open_lines(watch *this, const char *board) {
   for (int32_t rank = 0; rank < this->ranks; rank++) {
-    const mt_board_place *place = mt_board_at(board, rank);
-    if (this->processes[rank] == NOT_OPENED && place->process != 0 && place->state < MT_BOARD_FINISHED)
-      open_process(this, rank, place->process);
+    char line[PATH_SIZE];
+    name_line(board, rank, line);
+    follow(this, rank, mkfifo(line, 0600) == 0 ? open(line, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1);
+  }
+}
+
+static void close_lines(watch *this, const char *board) {
+  for (int32_t i = 0; i <= this->ranks; i++)
+    if (this->lines[i] >= 0) close(this->lines[i]);
+  for (int32_t rank = 0; rank < this->ranks; rank++) {
+    char line[PATH_SIZE];
+    name_line(board, rank, line);
+    unlink(line);
   }
 }
 
 static void note_end(watch *this, int32_t index, mt_board *board) {
   if (index < this->ranks && this->victim < 0 && mt_board_at(board, index)->state < MT_BOARD_FINISHED)
     this->victim = index;
-  close(this->processes[index]); /* and with it out of the epoll */
-  this->processes[index] = ENDED;
+  close(this->lines[index]); /* and with it out of the epoll */
+  this->lines[index] = ENDED;
 }
 
 static double seconds_now(void) {
@@ -275,7 +298,7 @@ static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
   bool absent = false;
   for (int32_t rank = 0; rank < this->ranks; rank++) absent |= mt_board_at(board, rank)->process == 0;
   for (int32_t rank = this->ranks - 1; rank >= 0; rank--) {
-    if (this->processes[rank] < 0) continue;
+    if (this->lines[rank] < 0 || mt_board_at(board, rank)->process == 0) continue;
     if (is_stopped(mt_board_at(board, rank)->process))
       stopped = rank;
     else
@@ -304,17 +327,13 @@ static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
  */
 static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   int status = 0;
-  for (int32_t i = 0; i <= this->ranks; i++) this->processes[i] = NOT_OPENED;
-  open_process(this, this->ranks, child);
+  follow(this, this->ranks, (int)syscall(SYS_pidfd_open, child, 0));
   struct epoll_event event;
   while (waitpid(child, &status, WNOHANG) <= 0) {
-    open_ranks(this, board);
     end_stopped(this, child, board);
     if (epoll_wait(this->epoll, &event, 1, 100) == 1) note_end(this, (int32_t)event.data.u32, board);
   }
   while (epoll_wait(this->epoll, &event, 1, 0) == 1) note_end(this, (int32_t)event.data.u32, board);
-  for (int32_t i = 0; i <= this->ranks; i++)
-    if (this->processes[i] >= 0) close(this->processes[i]);
   return status;
 }
 
@@ -382,10 +401,15 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
     setenv(BOARD_VARIABLE, path, 1);
     fflush(NULL);
     watch this = {.epoll = epoll_create1(EPOLL_CLOEXEC),
-                  .processes = calloc((size_t)ranks + 1, sizeof *this.processes),
+                  .lines = calloc((size_t)ranks + 1, sizeof *this.lines),
                   .ranks = ranks,
                   .victim = -1};
-    pid_t child = this.processes != NULL && this.epoll >= 0 ? fork() : -1;
+    pid_t child = -1;
+    if (this.lines != NULL && this.epoll >= 0) {
+      this.lines[ranks] = NOT_OPENED;
+      open_lines(&this, path);
+      child = fork();
+    }
     if (child == 0) become_launcher(ranks, arguments);
     if (child > 0) {
       launcher_process = child;
@@ -398,8 +422,9 @@ static int start_ranks(int32_t ranks, const char *output_dir, char *const *argum
       mt_error_set(&error, MOTET_ERROR_FAILED, "no process could be started: %s", strerror(errno));
       code = mt_cli_fail(&error, how->json);
     }
+    if (this.lines != NULL && this.epoll >= 0) close_lines(&this, path);
     if (this.epoll >= 0) close(this.epoll);
-    free(this.processes);
+    free(this.lines);
     mt_board_close(board);
   }
   unlink(path);
