@@ -36,11 +36,11 @@ typedef struct mt_matmul {
   int64_t base_stride;
 } mt_matmul;
 
-/** op(a) as product_block reads it, in groups of two neighbours along k, with a zero behind an odd k: group p of
- * row i begins at element (i - row) * row_step + p * group_step. */
+/** op(a) as product_block reads it: rows from `row` on, row_step apart, cut along k into chunks, chunk_step apart;
+ * row_step 0: each chunk's rows stand one behind the other, padded with zeros to a multiple of `unit`. */
 typedef struct mt_left_factor {
   const void *data;
-  int64_t row, row_step, group_step;
+  int64_t row, row_step, chunk_step, unit;
 } mt_left_factor;
 
 /** Attention over packed rows: segment s is rows [segment_begin[s], segment_begin[s + 1]), alone with itself.
@@ -96,15 +96,19 @@ typedef struct mt_tensor_backend {
                          int64_t column, int64_t columns);
   void (*to_elements)(int64_t count, const float *floats, void *elements);
 
-  /** Whole products, where the processor multiplies the elements faster than float32; NULL where a library does it.
+  /** Products by blocks of libxsmm, where the processor multiplies the elements faster than float32; else NULL.
    * Floats of scratch that a block of the result needs. */
   size_t (*product_scratch)(int64_t k, int64_t rows, int64_t columns);
-  /** Rows [row, row + rows) of op(a) as elements in groups, (rows, k) or, if transposed, (k / 2, rows, 2), k
-   * rounded up to an even number: in how many units of work, and one of them. */
+  /** Rows [row, row + rows) of op(a), as they are (@p copy is NULL; k and stride are even then) or as they will be
+   * copied. */
+  mt_left_factor (*product_left)(const mt_matmul *product, int64_t row, int64_t rows, void *copy);
+  /** Elements of such a copy, in how many units of work it is made, and one of them. */
+  size_t (*product_left_size)(int64_t k, int64_t rows);
   int64_t (*product_left_units)(const mt_matmul *product, int64_t rows);
   void (*product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, int64_t unit, void *left);
-  /** A block of the result, finished. Its bits do not depend on how the result is cut. */
-  void (*product_block)(const mt_matmul *product, const mt_left_factor *left, int64_t row, int64_t rows,
+  /** A block of the result, finished. Its bits do not depend on how the result is cut into blocks. False: memory is
+   * out. */
+  bool (*product_block)(const mt_matmul *product, const mt_left_factor *left, int64_t row, int64_t rows,
                         int64_t column, int64_t columns, float *scratch);
 
   /** Floats of scratch that either direction needs for segments of at most @p longest keys. */

@@ -2,14 +2,14 @@
  * Products of float32 are oneDNN's: a result is cut into blocks that depend on its shape alone; the library
  * computes a block on one thread, from whole rows of op(a) and columns of op(b), and the backend finishes it.
  * bfloat16 on a processor that does not multiply it is converted before, piece by piece. Where the processor does,
- * the backend computes the blocks too: the library's faster kernels are made for one shape each, and rows differ
- * from microbatch to microbatch; its kernel for all shapes reached 83 % of the peak inside of a step, this one 90
- * %.
+ * the backend packs factors for libxsmm's small blocks: oneDNN's fast kernels are made for one shape each, and rows
+ * differ from microbatch to microbatch; its kernel for all shapes reached 83 % of the peak inside of a step.
  */
 #include "tensor/matmul.h"
 
 #include "tensor/memory.h"
 #include "tensor/onednn.h"
+#include "tensor/xsmm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -136,7 +136,7 @@ static void finish_nothing(const mt_tensor_backend *backend, const mt_matmul *pr
     backend->product_finish(product, zeros, product->n, row, 1, 0, product->n);
 }
 
-/* ---- products by the backend's own instructions */
+/* ---- products of bfloat16 */
 
 enum { OWN_ROWS = 1024, OWN_ROWS_LEAST = 96, OWN_COLUMNS = 128 };
 
@@ -147,6 +147,7 @@ typedef struct own_product {
   int64_t row, rows, block_rows, row_blocks;
   void *copy;
   mt_left_factor left;
+  atomic_bool refused;
 } own_product;
 
 static void pack_left(void *context, int64_t index, int32_t thread) {
@@ -156,10 +157,11 @@ static void pack_left(void *context, int64_t index, int32_t thread) {
 }
 
 static void multiply_own(void *context, int64_t index, int32_t thread) {
-  const own_product *p = context;
+  own_product *p = context;
   const int64_t row = index % p->row_blocks * p->block_rows, column = index / p->row_blocks * OWN_COLUMNS;
-  p->backend->product_block(p->product, &p->left, p->row + row, smaller(p->block_rows, p->rows - row), column,
-                            smaller(OWN_COLUMNS, p->product->n - column), mt_team_own(p->team, thread));
+  if (!p->backend->product_block(p->product, &p->left, p->row + row, smaller(p->block_rows, p->rows - row), column,
+                                 smaller(OWN_COLUMNS, p->product->n - column), mt_team_own(p->team, thread)))
+    atomic_store(&p->refused, true);
 }
 
 /* Bits do not depend on how a result is cut, and so the cut may depend on the threads. */
@@ -173,25 +175,24 @@ static int64_t own_block_rows(int64_t rows, int64_t strips, int32_t threads) {
 static motet_status run_own(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
                             motet_error *error) {
   own_product p = {.backend = backend, .team = team, .product = product};
-  const int64_t k = (product->k + 1) / 2 * 2, strips = parts(product->n, OWN_COLUMNS);
-  const bool copies = product->transpose_a || product->a_float || product->k != k;
-  const int64_t most = copies ? fitting(product->m, OWN_ROWS_LEAST, k) : product->m;
-  const size_t shared = copies ? (size_t)(most * k) * mt_element_bytes(backend->element) : 0;
+  const int64_t strips = parts(product->n, OWN_COLUMNS);
+  const bool copies = product->transpose_a || product->a_float || product->k % 2 != 0 || product->a_stride % 2 != 0;
+  const int64_t most = copies ? fitting(product->m, OWN_ROWS_LEAST, product->k) : product->m;
+  const size_t shared =
+      copies ? backend->product_left_size(product->k, most) * mt_element_bytes(backend->element) : 0;
   const size_t own = backend->product_scratch(product->k, smaller(most, OWN_ROWS), OWN_COLUMNS) * sizeof(float);
   motet_status status = mt_team_reserve(team, shared, own, error);
   if (status != MOTET_OK) return status;
   p.copy = mt_team_shared(team);
   for (p.row = 0; p.row < product->m; p.row += most) {
     p.rows = smaller(most, product->m - p.row);
-    p.left = product->transpose_a ? (mt_left_factor){p.copy, p.row, 2, 2 * p.rows}
-             : copies             ? (mt_left_factor){p.copy, p.row, k, 2}
-                                  : (mt_left_factor){product->a, 0, product->a_stride, 2};
+    p.left = backend->product_left(product, p.row, p.rows, copies ? p.copy : NULL);
     if (copies) mt_team_run(team, backend->product_left_units(product, p.rows), pack_left, &p);
     p.block_rows = own_block_rows(p.rows, strips, mt_team_threads(team));
     p.row_blocks = parts(p.rows, p.block_rows);
     mt_team_run(team, strips * p.row_blocks, multiply_own, &p);
   }
-  return MOTET_OK;
+  return atomic_load(&p.refused) ? mt_error_memory(error, 0, "libxsmm's code for a product") : MOTET_OK;
 }
 
 static size_t larger_size(size_t a, size_t b) { return a > b ? a : b; }
@@ -199,7 +200,8 @@ static size_t larger_size(size_t a, size_t b) { return a > b ? a : b; }
 motet_status mt_matmul_run(const mt_tensor_backend *backend, mt_team *team, const mt_matmul *product,
                            motet_error *error) {
   if (product->m == 0 || product->n == 0) return MOTET_OK;
-  if (backend->product_block != NULL && product->k > 0) return run_own(backend, team, product, error);
+  if (backend->product_block != NULL && product->k > 0 && mt_xsmm_multiplies())
+    return run_own(backend, team, product, error);
   const bool plain = backend->element == MT_ELEMENT_FLOAT32;
   piece p = {.backend = backend, .team = team, .product = product};
   p.straight =

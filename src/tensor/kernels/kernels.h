@@ -25,9 +25,11 @@ extern const mt_tensor_backend mt_tensor_backend_avx512bf16_bfloat16;
 void MT_KERNEL(product_finish)(const mt_matmul *product, const float *sums, int64_t stride, int64_t row,
                                int64_t rows, int64_t column, int64_t columns);
 size_t MT_KERNEL(product_scratch)(int64_t k, int64_t rows, int64_t columns);
+size_t MT_KERNEL(product_left_size)(int64_t k, int64_t rows);
+mt_left_factor MT_KERNEL(product_left)(const mt_matmul *product, int64_t row, int64_t rows, void *copy);
 int64_t MT_KERNEL(product_left_units)(const mt_matmul *product, int64_t rows);
 void MT_KERNEL(product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, int64_t unit, void *left);
-void MT_KERNEL(product_block)(const mt_matmul *product, const mt_left_factor *left, int64_t row, int64_t rows,
+bool MT_KERNEL(product_block)(const mt_matmul *product, const mt_left_factor *left, int64_t row, int64_t rows,
                               int64_t column, int64_t columns, float *scratch);
 void MT_KERNEL(to_elements)(int64_t count, const float *floats, void *elements);
 size_t MT_KERNEL(attention_scratch)(int32_t head_dim, int32_t longest);

@@ -11,6 +11,8 @@ const mt_tensor_backend MT_KERNEL_TABLE(MT_KERNEL_SET) = {
     .product_finish = MT_KERNEL(product_finish),
 #ifdef MT_BFLOAT16_INSTRUCTIONS
     .product_scratch = MT_KERNEL(product_scratch),
+    .product_left_size = MT_KERNEL(product_left_size),
+    .product_left = MT_KERNEL(product_left),
     .product_left_units = MT_KERNEL(product_left_units),
     .product_pack_left = MT_KERNEL(product_pack_left),
     .product_block = MT_KERNEL(product_block),
