@@ -240,6 +240,10 @@ static motet_status run_phase(const mt_job *job, const mt_train_options *options
     mt_train_say(options, "all %s done", mt_counted(job->train.steps, "step").text);
   else if (status == MOTET_OK)
     tell_phase(job, &view, number, &part, options);
+  /* What the first step's plan is refused for is the user's input too. */
+  mt_planned_step *first;
+  if (status == MOTET_OK && trainer.first_step < part.end)
+    status = mt_trainer_plan(&trainer, trainer.first_step, error, &first);
   if (status == MOTET_OK) {
     status = run_all(&trainer, error);
     /* Memory and, once all could be read, files are refused to one rank, which the error need not have known. */

@@ -49,8 +49,9 @@ expect 0 compare "$work/wide"
 expect 0 report "$work/wide" -o "$work/report.html"
 
 # Refused, with the key and what would be right.
-expect 3 train train/job.yaml output_dir="$work/no" $plane context.rank_tokens=20
+expect 1 train train/job.yaml output_dir="$work/no" $plane context.rank_tokens=20
 grep -q 'context.rank_tokens: .*2 ranks that take 20 tokens each: more microbatches' "$out.err" || fail "$(cat "$out.err")"
+expect 1 train train/job.yaml output_dir="$work/no" $plane schedule="<vision: 1f1b, projector: 1f1b, llm: 1f1b>"
 expect 1 train train/job.yaml output_dir="$work/no" $plane context.ulysses=3
 grep -q 'context.ulysses: .*1, 2, 4 can' "$out.err" || fail "$(cat "$out.err")"
 expect 2 train train/job.yaml output_dir="$work/no" $plane deterministic=exact
