@@ -13,7 +13,8 @@
  *
  * Work is what the model needs: 6 operations for every matrix element and row, 12 for every pair of attention and
  * column; nothing that is computed twice. The peak is the fastest found here: chains of multiplications in
- * registers, or a product of 1024 x 1024 x 1024 by Motet or by PyTorch.
+ * registers, again before and behind every step, or a product of 1024 x 1024 x 1024 by Motet or by PyTorch. Each
+ * row says what its step's products take by themselves and what all else does: why a step falls short.
  */
 #include "nn/network.h"
 #include "tensor/matmul.h"
@@ -276,6 +277,17 @@ static void own_step(own *o, timing *t) {
   t->phase[2][t->steps++] = since(mark);
 }
 
+/* What the products of a step's linear layers take by themselves, and their operations. */
+typedef struct linear_cost {
+  double seconds, flops;
+} linear_cost;
+
+static int64_t rows_of(const own *o, const model *m, mt_internvl_kind kind) {
+  return kind <= MT_INTERNVL_VISION_BLOCK ? m->tiles * 257
+         : kind == MT_INTERNVL_PROJECTOR  ? (int64_t)m->tiles * o->config.tokens_per_tile
+                                          : o->batch.tokens;
+}
+
 static double step_flops(const own *o, const model *m) {
   double flops = 0;
   for (int32_t i = 0; i < mt_network_parameter_count(o->network); i++) {
@@ -283,10 +295,7 @@ static double step_flops(const own *o, const model *m) {
     int32_t block;
     const mt_internvl_kind kind = mt_internvl_layer_kind(&o->config, parameter->layer, &block);
     if (!parameter->decay || kind == MT_INTERNVL_TOKEN_EMBED) continue;
-    const double rows = kind <= MT_INTERNVL_VISION_BLOCK ? m->tiles * 257.0
-                        : kind == MT_INTERNVL_PROJECTOR  ? m->tiles * 64.0
-                                                         : o->batch.tokens;
-    flops += 6.0 * (double)parameter->count * rows;
+    flops += 6.0 * (double)parameter->count * (double)rows_of(o, m, kind);
   }
   const double tile = 257.0 * 257.0 * o->config.vision.hidden * o->config.vision.layers * m->tiles;
   const double causal = 0.5 * m->tokens * m->tokens * m->sequences * o->config.decoder.hidden;
@@ -356,13 +365,44 @@ static double product(const mt_device *device, int64_t m, int64_t n, int64_t k, 
                        .b_stride = form == 0 ? k : n,
                        .c_stride = n};
   double best = INFINITY;
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < 5; i++) {
     const seconds begin = now();
     stop_on(mt_matmul_run(device->backend, device->team, &p, &error), &error);
     best = fmin(best, since(begin).processor);
   }
   free(a), free(b), free(c);
   return best;
+}
+
+/* Each matrix's three products; equal layers are measured once. */
+static linear_cost measure_linear(const own *o, const model *m, mt_element element) {
+  motet_error error;
+  mt_device device = {.backend = mt_tensor_backend_cpu(element)};
+  stop_on(mt_team_create(1, &error, &device.team), &error);
+  struct {
+    int64_t rows, out, in;
+    double seconds;
+  } seen[32];
+  int count = 0;
+  linear_cost all = {0};
+  for (int32_t i = 0; i < mt_network_parameter_count(o->network); i++) {
+    const mt_parameter *parameter = mt_network_parameter(o->network, i);
+    int32_t block;
+    const mt_internvl_kind kind = mt_internvl_layer_kind(&o->config, parameter->layer, &block);
+    if (!parameter->decay || parameter->dims != 2 || kind == MT_INTERNVL_TOKEN_EMBED) continue;
+    const int64_t rows = rows_of(o, m, kind), out = parameter->shape[0], in = parameter->shape[1];
+    int known = 0;
+    while (known < count && (seen[known].rows != rows || seen[known].out != out || seen[known].in != in)) known++;
+    if (known == count && count < 32) {
+      seen[count].rows = rows, seen[count].out = out, seen[count].in = in;
+      seen[count++].seconds = product(&device, rows, out, in, 0) + product(&device, rows, in, out, 1) +
+                              product(&device, out, in, rows, 2);
+    }
+    all.seconds += seen[known].seconds;
+    all.flops += 6.0 * (double)rows * (double)out * (double)in;
+  }
+  mt_team_destroy(device.team);
+  return all;
 }
 
 /* Operations a second of one core. */
@@ -446,9 +486,12 @@ static void compare(const model *m, mt_element element, int32_t threads, int32_t
   peer_step(&peers[best.peer], &theirs);
   ours.steps = theirs.steps = 0;
   for (int32_t i = 0; i < steps; i++) {
+    peak = fmax(peak, chain(element));
     own_step(&o, &ours);
+    peak = fmax(peak, chain(element));
     peer_step(&peers[best.peer], &theirs);
   }
+  const linear_cost linear = measure_linear(&o, m, element);
   const double flops = step_flops(&o, m);
   const char *type = element == MT_ELEMENT_BFLOAT16 ? "bfloat16" : "float32";
   double mine[PHASES + 1], other[PHASES + 1];
@@ -462,9 +505,21 @@ static void compare(const model *m, mt_element element, int32_t threads, int32_t
   printf("  PyTorch      %9.1f %9.1f %9.1f %9.1f %6.1f %% %9.1f\n", other[0], other[1], other[2], other[3],
          100 * flops / other[3] * 1e3 / peak, 1e3 * median(&theirs, PHASES, false));
   const double goal = element == MT_ELEMENT_BFLOAT16 ? 68 : 72, share = 100 * flops / mine[3] * 1e3 / peak;
-  printf("  PyTorch / Motet: processor %.2f, wall %.2f (goal 1.15); of peak %.1f %% (goal %.0f %%)%s\n",
-         other[3] / mine[3], median(&theirs, PHASES, false) / median(&ours, PHASES, false), share, goal,
-         other[3] / mine[3] >= 1.15 && share >= goal ? "" : "  BELOW");
+  const bool slow = other[3] / mine[3] < 1.15,
+             low = share < goal; /* without a peer there is nothing to be slower than */
+  printf("  PyTorch / Motet: processor %.2f, wall %.2f (goal 1.15)%s; of peak %.1f %% (goal %.0f %%)%s\n",
+         other[3] / mine[3], median(&theirs, PHASES, false) / median(&ours, PHASES, false), slow ? " BELOW" : "",
+         share, goal, low ? " BELOW" : "");
+  const double apart = 1e3 * linear.seconds, at_peak = 1e3 * linear.flops / peak;
+  printf("  linear layers by themselves %.1f ms, %.1f %% of the peak (goal 85 %%)%s; all else %.1f ms, %.1f ms of "
+         "it at the "
+         "peak\n",
+         apart, 100 * at_peak / apart, at_peak / apart < 0.85 ? " BELOW" : "", mine[3] - apart,
+         1e3 * flops / peak - at_peak);
+  if (low)
+    printf("  short by %.1f ms: linear layers are %.1f ms above the peak, all else %.1f ms%s\n",
+           mine[3] - 1e5 * flops / peak / goal, apart - at_peak, mine[3] - apart - (1e3 * flops / peak - at_peak),
+           threads > 1 ? ", waits of threads for each other among them" : "");
   fflush(stdout);
   close_own(&o);
 }
