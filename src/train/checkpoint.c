@@ -251,6 +251,12 @@ motet_status mt_checkpoint_check(const char *directory, bool moments, int32_t pa
   motet_status status = compose(path, error, "%s/optimizer.safetensors.index.json", directory);
   if (status == MOTET_OK) status = mt_checkpoint_read_state(directory, error, &state);
   if (status != MOTET_OK) return status;
+  /* Users may edit the config, and it has no sum; without one nothing can be made of the weights. */
+  char config[PATH_SIZE];
+  status = compose(config, error, "%s/config.json", directory);
+  if (status == MOTET_OK && access(config, R_OK) != 0)
+    status = mt_error_system(error, "the model's config cannot be read", config);
+  if (status != MOTET_OK) return status;
   /* A changed name of the format must not pass for a checkpoint without a record. */
   char record[PATH_SIZE];
   status = compose(record, error, "%s/checksums.json", directory);

@@ -84,6 +84,12 @@ grep -q 'step-3 is passed over: .*trainer.json is damaged' "$out" || fail "a cha
 grep -q 'step-2 is passed over: .*checksums.json' "$out" || fail "a record that is gone: $(cat "$out")"
 grep -q 'resuming from .*step-1$' "$out" || fail "two damaged ones: $(cat "$out")"
 
+# The model's config, gone.
+again
+rm "$newest/config.json"
+train 0 1 train.steps=3
+grep -q 'step-3 is passed over: .*config.json' "$out" || fail "a config that is gone: $(cat "$out")"
+
 # Checkpoints that are damaged push no whole one out.
 again
 flip "$newest/model-00001-of-00002.safetensors" vision_model.embeddings.class_embedding
