@@ -42,7 +42,8 @@ build() { # name, compiler, options
   shift
   # shellcheck disable=SC2046
   "$@" -std=c17 -ffp-contract=off -D_GNU_SOURCE -I"$root/include" -I"$root/src" "$folder/digests.c" "$root"/src/pack/*.c \
-    "$root"/src/workload/*.c "$root"/src/base/*.c "$root/src/model/json.c" -o "$folder/$name" $(pkg-config --cflags --libs jansson libxxhash) -lm -pthread \
+    "$root/src/workload/trace.c" "$root/src/workload/distribution.c" "$root"/src/base/*.c "$root/src/model/json.c" -o "$folder/$name" $(pkg-config --cflags --libs jansson libxxhash yaml-0.1) \
+    -lm -pthread \
     >"$out" 2>&1 || fail "$name: $(cat "$out")"
   "$folder/$name" >"$folder/$name.txt" || fail "$name does not run"
   if [ -f "$folder/first.txt" ]; then
