@@ -37,10 +37,10 @@ typedef struct mt_matmul {
 } mt_matmul;
 
 /** op(a) as product_block reads it: rows from `row` on, row_step apart, cut along k into chunks, chunk_step apart;
- * row_step 0: each chunk's rows stand one behind the other, padded with zeros to a multiple of `unit`. */
+ * row_step 0: a copy, each chunk's rows one behind the other, padded with zeros. */
 typedef struct mt_left_factor {
   const void *data;
-  int64_t row, row_step, chunk_step, unit;
+  int64_t row, row_step, chunk_step;
 } mt_left_factor;
 
 /** Attention over packed rows: segment s is rows [segment_begin[s], segment_begin[s + 1]), alone with itself.

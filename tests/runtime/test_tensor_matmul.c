@@ -89,6 +89,23 @@ static void test_products(void **state) {
   mt_team_destroy(team);
 }
 
+/* c (m, n) = a (m, k) b^T, b (n, k), all of float32. */
+static mt_matmul rows_by_rows(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c) {
+  return (mt_matmul){.transpose_b = true,
+                     .a_float = true,
+                     .b_float = true,
+                     .c_float = true,
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .a = a,
+                     .b = b,
+                     .c = c,
+                     .a_stride = k,
+                     .b_stride = k,
+                     .c_stride = n};
+}
+
 /* The same bits with any number of threads. */
 static void test_products_do_not_depend_on_threads(void **state) {
   (void)state;
@@ -96,19 +113,7 @@ static void test_products_do_not_depend_on_threads(void **state) {
   float *a = fresh("a", M * K), *b = fresh("b", N * K);
   FOR_BACKENDS {
     float *first = fresh("", M * N), *other = fresh("", M * N);
-    mt_matmul product = {.transpose_b = true,
-                         .a_float = true,
-                         .b_float = true,
-                         .c_float = true,
-                         .m = M,
-                         .n = N,
-                         .k = K,
-                         .a = a,
-                         .b = b,
-                         .c = first,
-                         .a_stride = K,
-                         .b_stride = K,
-                         .c_stride = N};
+    mt_matmul product = rows_by_rows(M, N, K, a, b, first);
     motet_error error;
     for (int32_t threads = 1; threads <= 4; threads++) {
       mt_team *team;
@@ -185,19 +190,7 @@ static void test_signals_keep_to_the_stack(void **state) {
   pthread_attr_destroy(&attributes);
   stack_begin = (uintptr_t)begin, stack_end = stack_begin + bytes;
   float *a = fresh("a", M * K), *b = fresh("b", N * K), *c = fresh("", M * N);
-  const mt_matmul product = {.transpose_b = true,
-                             .a_float = true,
-                             .b_float = true,
-                             .c_float = true,
-                             .m = M,
-                             .n = N,
-                             .k = K,
-                             .a = a,
-                             .b = b,
-                             .c = c,
-                             .a_stride = K,
-                             .b_stride = K,
-                             .c_stride = N};
+  const mt_matmul product = rows_by_rows(M, N, K, a, b, c);
   struct sigaction action = {.sa_handler = note_frame};
   sigemptyset(&action.sa_mask);
   sigaction(SIGALRM, &action, NULL);

@@ -37,10 +37,10 @@ void MT_KERNEL(to_elements)(int64_t count, const float *floats, void *elements) 
 /*
  * A block of the result is computed panel by panel, of as many columns as libxsmm's blocks have, whose right factor
  * is packed first and stays in the second cache. Sums over more than DEPTH are added up chunk by chunk. Copies of
- * left factors stand chunk by chunk too, each padded to a multiple of UNIT: the library writes code for each depth,
- * and rows that are summed over differ from microbatch to microbatch.
+ * left factors stand chunk by chunk too, each padded to a multiple of UNIT, and are made UNIT lines at a time: the
+ * library writes code for each depth, and rows that are summed over differ from microbatch to microbatch.
  */
-enum { ROWS = 24, PANEL = MT_XSMM_COLUMNS, DEPTH = 2048, UNIT = 32, LINES = 32 };
+enum { ROWS = 24, PANEL = MT_XSMM_COLUMNS, DEPTH = 2048, UNIT = 32 };
 
 static int64_t round_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 static int64_t lesser(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -53,14 +53,13 @@ size_t MT_KERNEL(product_scratch)(int64_t k, int64_t rows, int64_t columns) {
 size_t MT_KERNEL(product_left_size)(int64_t k, int64_t rows) { return (size_t)(rows * round_up(k, UNIT)); }
 
 int64_t MT_KERNEL(product_left_units)(const mt_matmul *product, int64_t rows) {
-  return ((product->transpose_a ? round_up(product->k, UNIT) : rows) + LINES - 1) / LINES;
+  return round_up(product->transpose_a ? product->k : rows, UNIT) / UNIT;
 }
 
 mt_left_factor MT_KERNEL(product_left)(const mt_matmul *product, int64_t row, int64_t rows, void *copy) {
-  if (copy == NULL)
-    return (mt_left_factor){.data = product->a, .row_step = product->a_stride, .chunk_step = DEPTH, .unit = GROUP};
+  if (copy == NULL) return (mt_left_factor){.data = product->a, .row_step = product->a_stride, .chunk_step = DEPTH};
   /* The last chunk's rows are shorter. */
-  return (mt_left_factor){.data = copy, .row = row, .chunk_step = rows * DEPTH, .unit = UNIT};
+  return (mt_left_factor){.data = copy, .row = row, .chunk_step = rows * DEPTH};
 }
 
 /* Elements of a row of the chunk that begins at `begin`. */
@@ -92,7 +91,7 @@ static void pack_turned(const mt_matmul *product, int64_t row, int64_t rows, int
 }
 
 void MT_KERNEL(product_pack_left)(const mt_matmul *product, int64_t row, int64_t rows, int64_t unit, void *left) {
-  const int64_t line = unit * LINES, lines = lesser(LINES, rows - line);
+  const int64_t line = unit * UNIT, lines = lesser(UNIT, rows - line);
   if (product->transpose_a) {
     pack_turned(product, row, rows, line, left);
     return;
@@ -135,7 +134,7 @@ bool MT_KERNEL(product_block)(const mt_matmul *product, const mt_left_factor *le
   const bool straight =
       product->c_float && product->bias == NULL && product->scale == NULL && product->base == NULL;
   for (int64_t begin = 0; begin < k; begin += DEPTH) {
-    const int64_t deep = round_up(lesser(k - begin, DEPTH), left->unit);
+    const int64_t deep = round_up(lesser(k - begin, DEPTH), left->row_step > 0 ? GROUP : UNIT);
     const int64_t stride = left->row_step > 0 ? left->row_step : deep;
     const bool last = begin + DEPTH >= k;
     pack_right(product, begin, deep, column, columns, right);
