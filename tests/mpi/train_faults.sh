@@ -10,26 +10,7 @@ start() { # ranks, then key=value words; returns after three steps, and so behin
   rm -rf "$work/run"
   "$MOTET" train train/job.yaml output_dir="$work/run" parallel.pipeline="$ranks" train.steps=1000000 "$@" >"$out" 2>"$out.err" &
   process=$!
-  for tenth in $(seq 100); do
-    [ -s "$work/run/metrics.jsonl" ] && [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 3 ] && return
-    sleep 0.1
-  done
-  fail "no three steps within ten seconds: $(cat "$out.err")"
-}
-rank_process() { # of this rank
-  pgrep -f "output_dir=$work/run " | while read -r candidate; do
-    tr '\0' '\n' <"/proc/$candidate/environ" 2>/dev/null | grep -q -E "^(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1\$" && echo "$candidate"
-  done | head -n 1
-}
-ends() { # exit code, pattern of the one message; since $begin
-  code=0
-  wait "$process" || code=$?
-  [ $(($(date +%s) - begin)) -le 5 ] || fail "$2: it took more than five seconds"
-  [ "$code" -eq "$1" ] || fail "$2: exit code $code: $(cat "$out.err")"
-  [ "$(grep -c '^motet: ' "$out.err")" -eq 1 ] || fail "$2: not one message: $(cat "$out.err")"
-  grep -q -E "$2" "$out.err" || fail "the message does not say '$2': $(cat "$out.err")"
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || sleep 1
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || fail "$2: a rank is left"
+  reach_steps 3
 }
 goes_on() { # ranks: the last good checkpoint loads
   last=$(ls "$work/run/checkpoints" | sed -n 's/^step-//p' | sort -n | tail -n 1)

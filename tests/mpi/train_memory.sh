@@ -14,10 +14,7 @@ refused() { # pattern of the message, then key=value words
   shift
   train "$@"
   [ $(($(date +%s) - $(stat -c %Y "$work/run/metrics.jsonl"))) -le 5 ] || fail "$pattern: more than five seconds behind the last step"
-  [ "$(grep -c '^motet: ' "$out.err")" -eq 1 ] || fail "$pattern: not one message: $(cat "$out.err")"
-  grep -q -E "$pattern" "$out.err" || fail "the message does not say '$pattern': $(cat "$out.err")"
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || sleep 1
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || fail "$pattern: a rank is left"
+  one_message "$pattern"
 }
 
 # How often rank 1 asks in one step, with all before and behind it; then one time after the other is refused in what follows.

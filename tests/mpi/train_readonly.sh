@@ -10,25 +10,11 @@ start() { # key=value words; returns after three steps
   rm -rf "$work/run"
   unshare -m --propagation private "$MOTET" train train/job.yaml output_dir="$work/run" train.steps=1000000 "$@" >"$out" 2>"$out.err" &
   process=$!
-  for tenth in $(seq 100); do
-    [ -s "$work/run/metrics.jsonl" ] && [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 3 ] && return
-    sleep 0.1
-  done
-  fail "no three steps within ten seconds: $(cat "$out.err")"
+  reach_steps 3
 }
 spoil() { # directory; once no rank writes there
   nsenter -t "$process" -m sh -c 'mount --bind "$1" "$1" && for n in $(seq 200); do mount -o remount,bind,ro "$1" 2>&1 && exit; done; exit 1' - "$1" >"$out.mount" ||
     fail "no mount: $(tail -n 1 "$out.mount")"
-}
-ends() { # pattern of the one message; since $begin
-  code=0
-  wait "$process" || code=$?
-  [ $(($(date +%s) - begin)) -le 5 ] || fail "$1: it took more than five seconds"
-  [ "$code" -eq 3 ] || fail "$1: exit code $code: $(cat "$out.err")"
-  [ "$(grep -c '^motet: ' "$out.err")" -eq 1 ] || fail "$1: not one message: $(cat "$out.err")"
-  grep -q -E "$1" "$out.err" || fail "the message does not say '$1': $(cat "$out.err")"
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || sleep 1
-  [ -z "$(pgrep -f "output_dir=$work/run ")" ] || fail "$1: a rank is left"
 }
 
 # Everything, with what would tell of the failure; and the place of checkpoints alone.
@@ -36,7 +22,7 @@ for directory in run run/checkpoints; do
   start train.save_every=2
   begin=$(date +%s)
   spoil "$work/$directory"
-  ends "rank [01]: saving of the checkpoint after step [0-9]+: .*Read-only file system"
+  ends 3 "rank [01]: saving of the checkpoint after step [0-9]+: .*Read-only file system"
   grep -q "$work/run/checkpoints" "$out.err" || fail "no file is named: $(cat "$out.err")"
 done
 grep -q 'Read-only file system' "$work/run/failure.json" || fail "the run does not keep how it failed"
@@ -48,8 +34,8 @@ grep -q "resuming from .*step-$last\$" "$out" && ! grep -q 'passed over' "$out" 
 start train.timeline_every=1
 begin=$(date +%s)
 spoil "$work/run/timeline"
-ends 'rank 0: .*/timeline/step-[0-9]+\..*Read-only file system'
+ends 3 'rank 0: .*/timeline/step-[0-9]+\..*Read-only file system'
 start train.timeline_every=0
 begin=$(date +%s)
 for rank in $(pgrep -f "output_dir=$work/run "); do prlimit --pid "$rank" --fsize=4096; done
-ends 'metrics.jsonl.*rank 0: .*File too large|rank 0: .*metrics.jsonl.*File too large'
+ends 3 'metrics.jsonl.*rank 0: .*File too large|rank 0: .*metrics.jsonl.*File too large'
