@@ -18,27 +18,7 @@ enum { WILD = 3000, DRAWN = 250, PLANS = 150, MUTANTS_A_PROGRAM = 3, TRIES = 20 
 
 static int64_t below(mt_random *random, int64_t bound) { return (int64_t)mt_random_below(random, (uint64_t)bound); }
 
-static int64_t length_of(const motet_program *p) { return p->rank_begin[p->ranks]; }
-
 /* ---- Editing lists ---- */
-
-static void remove_at(motet_program *p, int64_t index) {
-  int32_t rank = program_rank_of(p, index);
-  memmove(&p->instructions[index], &p->instructions[index + 1],
-          (size_t)(length_of(p) - index - 1) * sizeof *p->instructions);
-  for (int32_t i = rank + 1; i <= p->ranks; i++) p->rank_begin[i]--;
-}
-
-static void insert_at(motet_program *p, int32_t rank, int64_t index, motet_instruction instruction) {
-  int64_t length = length_of(p);
-  motet_instruction *grown = malloc((size_t)(length + 1) * sizeof *grown);
-  memcpy(grown, p->instructions, (size_t)index * sizeof *grown);
-  grown[index] = instruction;
-  memcpy(grown + index + 1, p->instructions + index, (size_t)(length - index) * sizeof *grown);
-  free(p->instructions);
-  p->instructions = grown;
-  for (int32_t i = rank + 1; i <= p->ranks; i++) p->rank_begin[i]++;
-}
 
 static void swap(motet_program *p, int64_t a, int64_t b) {
   motet_instruction first = p->instructions[a];
@@ -76,7 +56,7 @@ static int64_t pick_behind(const motet_program *p, mt_random *random, int64_t fr
 
 static int64_t pick(const motet_program *p, mt_random *random, bool (*fits)(const motet_instruction *)) {
   int64_t chosen = -1, seen = 0;
-  for (int64_t i = 0; i < length_of(p); i++) {
+  for (int64_t i = 0; i < program_length(p); i++) {
     if (fits(&p->instructions[i]) && below(random, ++seen) == 0) chosen = i;
   }
   return chosen;
@@ -87,7 +67,7 @@ static int64_t pick(const motet_program *p, mt_random *random, bool (*fits)(cons
 static bool drop(motet_program *p, mt_random *random, bool (*fits)(const motet_instruction *)) {
   int64_t i = pick(p, random, fits);
   if (i < 0) return false;
-  remove_at(p, i);
+  program_remove(p, i);
   return true;
 }
 
@@ -100,7 +80,7 @@ static bool drop_end(motet_program *p, mt_random *random) { return drop(p, rando
 
 static bool duplicate(motet_program *p, mt_random *random) {
   int64_t i = pick(p, random, is_any), to = pick_behind(p, random, i, is_any);
-  insert_at(p, program_rank_of(p, i), to + 1, p->instructions[i]);
+  program_insert(p, program_rank_of(p, i), to + 1, p->instructions[i]);
   return true;
 }
 
@@ -129,9 +109,9 @@ static bool move_in_list(motet_program *p, mt_random *random) {
   int64_t i = pick(p, random, is_any);
   int32_t rank = program_rank_of(p, i);
   motet_instruction instruction = p->instructions[i];
-  remove_at(p, i);
-  insert_at(p, rank, p->rank_begin[rank] + below(random, p->rank_begin[rank + 1] - p->rank_begin[rank] + 1),
-            instruction);
+  program_remove(p, i);
+  program_insert(p, rank, p->rank_begin[rank] + below(random, p->rank_begin[rank + 1] - p->rank_begin[rank] + 1),
+                 instruction);
   return true;
 }
 
@@ -140,8 +120,9 @@ static bool move_to_rank(motet_program *p, mt_random *random) {
   int32_t to = (int32_t)below(random, p->ranks);
   if (to == program_rank_of(p, i)) return false;
   motet_instruction instruction = p->instructions[i];
-  remove_at(p, i);
-  insert_at(p, to, p->rank_begin[to] + below(random, p->rank_begin[to + 1] - p->rank_begin[to] + 1), instruction);
+  program_remove(p, i);
+  program_insert(p, to, p->rank_begin[to] + below(random, p->rank_begin[to + 1] - p->rank_begin[to] + 1),
+                 instruction);
   return true;
 }
 
@@ -238,7 +219,7 @@ static bool lower_cap(motet_program *p, mt_random *random) {
 static bool truncate_list(motet_program *p, mt_random *random) {
   int64_t i = pick(p, random, is_any);
   int32_t rank = program_rank_of(p, i);
-  while (p->rank_begin[rank + 1] > i) remove_at(p, p->rank_begin[rank + 1] - 1);
+  while (p->rank_begin[rank + 1] > i) program_remove(p, p->rank_begin[rank + 1] - 1);
   return true;
 }
 
@@ -251,8 +232,8 @@ static bool drop_whole_collective(motet_program *p, mt_random *random) {
   int64_t chosen = pick(p, random, is_collective);
   if (chosen < 0) return false;
   motet_instruction collective = p->instructions[chosen];
-  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
-    if (is_same_collective(&p->instructions[i], &collective)) remove_at(p, i);
+  for (int64_t i = program_length(p) - 1; i >= 0; i--) {
+    if (is_same_collective(&p->instructions[i], &collective)) program_remove(p, i);
   }
   return true;
 }
@@ -262,8 +243,8 @@ static bool drop_whole_transfer(motet_program *p, mt_random *random) {
   int64_t chosen = pick(p, random, is_transfer);
   if (chosen < 0) return false;
   int32_t buffer = p->instructions[chosen].buffer;
-  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
-    if (is_transfer(&p->instructions[i]) && p->instructions[i].buffer == buffer) remove_at(p, i);
+  for (int64_t i = program_length(p) - 1; i >= 0; i--) {
+    if (is_transfer(&p->instructions[i]) && p->instructions[i].buffer == buffer) program_remove(p, i);
   }
   return true;
 }
@@ -282,11 +263,11 @@ static bool move_all_work(motet_program *p, mt_random *random) {
       i++;
       continue;
     }
-    remove_at(p, i);
+    program_remove(p, i);
     int64_t length = p->rank_begin[to + 1] - p->rank_begin[to];
     place += below(random, length - place > 2 ? length - place - 1 : 1);
     if (place > length) place = length;
-    insert_at(p, to, p->rank_begin[to] + place, x);
+    program_insert(p, to, p->rank_begin[to] + place, x);
     place++;
     if (to < from) i++;
   }
@@ -413,7 +394,7 @@ static bool twice(motet_program *p, mt_random *random) {
   /* After the first the tables may hold anything: the second keeps to the lists. */
   static bool (*const safe[])(motet_program *, mt_random *) = {drop_any, swap_any, swap_neighbours, move_in_list,
                                                                duplicate};
-  return length_of(p) > 0 && safe[below(random, 5)](p, random) && first;
+  return program_length(p) > 0 && safe[below(random, 5)](p, random) && first;
 }
 
 typedef struct tally {
@@ -565,8 +546,8 @@ static void test_wild_tables_are_answered(void **state) {
     for (int i = 0; i < 5; i++) {
       motet_program *p = program_copy(base);
       for (int64_t changes = 1 + below(&random, 4); changes > 0; changes--) {
-        scribble(p, length_of(base), &random);
-        clamp_lists(p, length_of(base));
+        scribble(p, program_length(base), &random);
+        clamp_lists(p, program_length(base));
       }
       motet_error error;
       motet_verification verification;

@@ -23,7 +23,6 @@ static bool one_in(mt_random *random, int64_t many) { return below(random, many)
 
 /* ---- Editing ---- */
 
-static int64_t length_of(const motet_program *p) { return p->rank_begin[p->ranks]; }
 static int64_t begin_of(const motet_program *p, int64_t i) { return p->rank_begin[program_rank_of(p, i)]; }
 static int64_t end_of(const motet_program *p, int64_t i) { return p->rank_begin[program_rank_of(p, i) + 1]; }
 
@@ -36,21 +35,6 @@ static void *grow(void *table, int64_t count, size_t size) {
   return grown;
 }
 
-static void remove_at(motet_program *p, int64_t index) {
-  int32_t rank = program_rank_of(p, index);
-  memmove(&p->instructions[index], &p->instructions[index + 1],
-          (size_t)(length_of(p) - index - 1) * sizeof *p->instructions);
-  for (int32_t i = rank + 1; i <= p->ranks; i++) p->rank_begin[i]--;
-}
-
-static void insert_at(motet_program *p, int32_t rank, int64_t index, motet_instruction instruction) {
-  p->instructions = grow(p->instructions, length_of(p), sizeof *p->instructions);
-  memmove(&p->instructions[index + 1], &p->instructions[index],
-          (size_t)(length_of(p) - index) * sizeof *p->instructions);
-  p->instructions[index] = instruction;
-  for (int32_t i = rank + 1; i <= p->ranks; i++) p->rank_begin[i]++;
-}
-
 static void move_within(motet_program *p, int64_t from, int64_t to) {
   motet_instruction moved = p->instructions[from];
   for (; from < to; from++) p->instructions[from] = p->instructions[from + 1];
@@ -61,7 +45,7 @@ static void move_within(motet_program *p, int64_t from, int64_t to) {
 /* A random instruction of this kind, or -1. */
 static int64_t pick(const motet_program *p, mt_random *random, int kind) {
   int64_t chosen = -1, seen = 0;
-  for (int64_t i = 0; i < length_of(p); i++)
+  for (int64_t i = 0; i < program_length(p); i++)
     if (p->instructions[i].kind == kind && below(random, ++seen) == 0) chosen = i;
   return chosen;
 }
@@ -82,7 +66,7 @@ static void exchange(int32_t *number, int32_t a, int32_t b) {
 /* ---- Changes: each returns false where it does not apply ---- */
 
 static bool shift(motet_program *p, mt_random *random) {
-  int64_t i = below(random, length_of(p)), to = i + below(random, 13) - 6;
+  int64_t i = below(random, program_length(p)), to = i + below(random, 13) - 6;
   if (one_in(random, 3)) to = begin_of(p, i) + below(random, end_of(p, i) - begin_of(p, i));
   if (to < begin_of(p, i) || to >= end_of(p, i)) return false;
   move_within(p, i, to);
@@ -90,7 +74,7 @@ static bool shift(motet_program *p, mt_random *random) {
 }
 
 static bool rotate_block(motet_program *p, mt_random *random) {
-  int64_t i = below(random, length_of(p)), count = 2 + below(random, 8), by = 1 + below(random, 5);
+  int64_t i = below(random, program_length(p)), count = 2 + below(random, 8), by = 1 + below(random, 5);
   if (i + count >= end_of(p, i)) return false;
   for (; by > 0; by--) move_within(p, i, i + count);
   return true;
@@ -102,7 +86,7 @@ static bool split_backward(motet_program *p, mt_random *random) {
   motet_instruction weights = p->instructions[i];
   p->instructions[i].kind = MOTET_BWD_X;
   weights.kind = MOTET_BWD_W;
-  insert_at(p, program_rank_of(p, i), i + 1 + below(random, end_of(p, i) - i), weights);
+  program_insert(p, program_rank_of(p, i), i + 1 + below(random, end_of(p, i) - i), weights);
   return true;
 }
 
@@ -113,7 +97,7 @@ static bool join_backward(motet_program *p, mt_random *random) {
     const motet_instruction *w = &p->instructions[i];
     if (x->kind != MOTET_BWD_X || x->stage != w->stage || x->microbatch != w->microbatch) continue;
     x->kind = MOTET_BWD;
-    remove_at(p, i);
+    program_remove(p, i);
     return true;
   }
   return false;
@@ -129,10 +113,10 @@ static bool add_moves(motet_program *p, mt_random *random) {
   static const uint8_t kinds[] = {MOTET_RECOMPUTE, MOTET_LOAD, MOTET_OFFLOAD, MOTET_OFFLOAD};
   x.kind = kinds[below(random, 4)];
   x.flags = 0;
-  insert_at(p, rank, to, x);
+  program_insert(p, rank, to, x);
   if (x.kind != MOTET_OFFLOAD) return true;
   x.kind = MOTET_FETCH;
-  insert_at(p, rank, to + 1 + below(random, end - to + 1), x);
+  program_insert(p, rank, to + 1 + below(random, end - to + 1), x);
   return true;
 }
 
@@ -142,7 +126,7 @@ static bool exchange_transfers(motet_program *p, mt_random *random) {
   if (p->buffer_count < 2) return false;
   int32_t a = below32(random, p->buffer_count), b = below32(random, p->buffer_count);
   bool waits = !one_in(random, 3), names = !one_in(random, 3);
-  for (int64_t i = 0; i < length_of(p); i++) {
+  for (int64_t i = 0; i < program_length(p); i++) {
     motet_instruction *x = &p->instructions[i];
     if (!transfers(x) || (x->buffer != a && x->buffer != b) || (x->kind == MOTET_WAIT && !waits)) continue;
     exchange(&x->buffer, a, b);
@@ -160,7 +144,7 @@ static bool exchange_buffers(motet_program *p, mt_random *random) {
   p->buffers[a] = p->buffers[b];
   p->buffers[b] = kept;
   bool lists = one_in(random, 2);
-  for (int64_t i = 0; i < length_of(p) && lists; i++)
+  for (int64_t i = 0; i < program_length(p) && lists; i++)
     if (transfers(&p->instructions[i])) exchange(&p->instructions[i].buffer, a, b);
   return a != b;
 }
@@ -171,7 +155,7 @@ static bool rename_microbatches(motet_program *p, mt_random *random) {
   int32_t a = below32(random, p->microbatch_count), b = below32(random, p->microbatch_count);
   int64_t where = below(random, 6);
   int32_t rank = below32(random, p->ranks), stage = below32(random, p->stage_count);
-  for (int64_t i = 0; i < length_of(p); i++) {
+  for (int64_t i = 0; i < program_length(p); i++) {
     motet_instruction *x = &p->instructions[i];
     int32_t own = program_rank_of(p, i);
     const bool in[] = {true, own == rank, own >= rank, computes(x) && x->stage == stage, computes(x), transfers(x)};
@@ -201,7 +185,7 @@ static bool rename_stages(motet_program *p, mt_random *random) {
     p->stages[b].group = group;
   }
   bool all = one_in(random, 2);
-  for (int64_t i = 0; i < length_of(p); i++)
+  for (int64_t i = 0; i < program_length(p); i++)
     if (all || computes(&p->instructions[i])) exchange(&p->instructions[i].stage, a, b);
   for (int64_t i = 0; i < p->buffer_count && all; i++) exchange(&p->buffers[i].stage, a, b);
   return a != b;
@@ -214,7 +198,7 @@ static bool exchange_ranks(motet_program *p, mt_random *random) {
   int64_t first = p->rank_begin[a], middle = p->rank_begin[b], end = p->rank_begin[b + 1];
   for (int64_t i = 0; i < end - middle; i++) move_within(p, end - 1, first);
   p->rank_begin[b] = first + end - middle;
-  for (int64_t i = 0; i < length_of(p); i++)
+  for (int64_t i = 0; i < program_length(p); i++)
     if (transfers(&p->instructions[i])) exchange(&p->instructions[i].peer, a, b);
   if (one_in(random, 4)) return true;
   for (int32_t g = 0; g < p->group_count; g++) {
@@ -246,7 +230,7 @@ static bool scatter_reduce(motet_program *p, mt_random *random) {
       gather.kind = MOTET_ALL_GATHER;
       gather.buffer = fresh;
       int64_t last = p->rank_begin[rank + 1] - 1, to = late ? last : last - below(random, 3);
-      insert_at(p, rank, to > i ? to : i + 1, gather);
+      program_insert(p, rank, to > i ? to : i + 1, gather);
       break;
     }
   return true;
@@ -271,7 +255,7 @@ static bool change_group(motet_program *p, mt_random *random) {
   p->group_rank_count += count;
   bool drops = one_in(random, 2);
   for (int64_t i = p->rank_begin[rank + 1] - 1; i >= p->rank_begin[rank] && drops; i--)
-    if (collects(&p->instructions[i]) && p->instructions[i].peer == g) remove_at(p, i);
+    if (collects(&p->instructions[i]) && p->instructions[i].peer == g) program_remove(p, i);
   return count > 0;
 }
 
@@ -282,7 +266,7 @@ static bool copy_group(motet_program *p, mt_random *random) {
   int32_t fresh = p->group_count++;
   p->groups[fresh] = p->groups[g];
   bool all = one_in(random, 2);
-  for (int64_t i = 0; i < length_of(p); i++) {
+  for (int64_t i = 0; i < program_length(p); i++) {
     motet_instruction *x = &p->instructions[i];
     if (collects(x) && x->peer == g && (all || one_in(random, 2))) x->peer = fresh;
   }
@@ -318,7 +302,7 @@ static bool change_edge(motet_program *p, mt_random *random) {
     if (what == 1) buffer->stage = stage;
     if (what == 2) buffer->kind = MOTET_BUFFER_GRADIENT - buffer->kind;
   }
-  for (int64_t i = 0; i < length_of(p) && what == 1; i++) {
+  for (int64_t i = 0; i < program_length(p) && what == 1; i++) {
     motet_instruction *x = &p->instructions[i];
     if (transfers(x) && p->buffers[x->buffer].edge == e) x->stage = stage;
   }
@@ -332,12 +316,12 @@ static bool drop_data(motet_program *p, mt_random *random) {
     p->microbatches[m].present &= ~(UINT64_C(1) << j);
   else
     p->microbatches[m].cached |= UINT64_C(1) << j;
-  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
+  for (int64_t i = program_length(p) - 1; i >= 0; i--) {
     const motet_instruction *x = &p->instructions[i];
     if (x->microbatch != m || x->stage < 0) continue;
     const motet_program_stage *stage = &p->stages[x->stage];
     if (stage->layer_begin >= p->modules[j].layer_begin && stage->layer_end <= p->modules[j].layer_end)
-      remove_at(p, i);
+      program_remove(p, i);
   }
   return true;
 }
@@ -347,12 +331,12 @@ static bool freeze(motet_program *p, mt_random *random) {
   int32_t s = below32(random, p->stage_count);
   for (int32_t l = p->stages[s].layer_begin; l < p->stages[s].layer_end; l++) p->layer_trainable[l] = 0;
   int64_t how = below(random, 3);
-  for (int64_t i = length_of(p) - 1; i >= 0; i--) {
+  for (int64_t i = program_length(p) - 1; i >= 0; i--) {
     motet_instruction *x = &p->instructions[i];
     bool reduce = collects(x) && p->buffers[x->buffer].stage == s;
     bool backward = x->stage == s && (x->kind == MOTET_BWD || x->kind == MOTET_BWD_X || x->kind == MOTET_RECOMPUTE);
     if (reduce || (x->stage == s && x->kind == MOTET_BWD_W) || (backward && how == 0))
-      remove_at(p, i);
+      program_remove(p, i);
     else if (x->stage == s && x->kind == MOTET_BWD && how == 1)
       x->kind = MOTET_BWD_X;
   }
@@ -369,7 +353,7 @@ static bool change_tie(motet_program *p, mt_random *random) {
 }
 
 static bool drop_one(motet_program *p, mt_random *random) {
-  remove_at(p, below(random, length_of(p)));
+  program_remove(p, below(random, program_length(p)));
   return true;
 }
 

@@ -286,3 +286,24 @@ int32_t program_rank_of(const motet_program *program, int64_t index) {
   while (program->rank_begin[rank + 1] <= index) rank++;
   return rank;
 }
+
+int64_t program_length(const motet_program *program) { return program->rank_begin[program->ranks]; }
+
+void program_remove(motet_program *program, int64_t index) {
+  int32_t rank = program_rank_of(program, index);
+  memmove(&program->instructions[index], &program->instructions[index + 1],
+          (size_t)(program_length(program) - index - 1) * sizeof *program->instructions);
+  for (int32_t i = rank + 1; i <= program->ranks; i++) program->rank_begin[i]--;
+}
+
+void program_insert(motet_program *program, int32_t rank, int64_t index, motet_instruction instruction) {
+  int64_t length = program_length(program);
+  motet_instruction *grown = malloc((size_t)(length + 1) * sizeof *grown);
+  if (grown == NULL) abort();
+  memcpy(grown, program->instructions, (size_t)index * sizeof *grown);
+  grown[index] = instruction;
+  memcpy(grown + index + 1, program->instructions + index, (size_t)(length - index) * sizeof *grown);
+  free(program->instructions);
+  program->instructions = grown;
+  for (int32_t i = rank + 1; i <= program->ranks; i++) program->rank_begin[i]++;
+}

@@ -75,4 +75,12 @@ motet_program *plan_draw_program(mt_random *random, char schedule[PLAN_TEXT_SIZE
 /** The rank whose list holds instruction @p index of the flat array. */
 int32_t program_rank_of(const motet_program *program, int64_t index);
 
+/** Instructions of all lists together. */
+int64_t program_length(const motet_program *program);
+
+/** Takes instruction @p index of the flat array out; puts one there, at the end of or inside the list of @p rank.
+ */
+void program_remove(motet_program *program, int64_t index);
+void program_insert(motet_program *program, int32_t rank, int64_t index, motet_instruction instruction);
+
 #endif
