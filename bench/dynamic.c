@@ -2,6 +2,7 @@
  * microbatches of the mean. Pictures are cut into 1 to 12 tiles and a thumbnail (InternVL's rule); a microbatch
  * holds a few, so its encoder time varies. Both plans run on the true times of drawn steps. Planning time
  * stands beside the step that it has to hide behind. */
+#include "base/array.h"
 #include "base/random.h"
 #include "order/unit_plan.h"
 #include "sim/simulate.h"
@@ -17,11 +18,6 @@ static double now(void) {
   struct timespec at;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
   return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 static void stop_on(motet_status status, const motet_error *error) {
@@ -84,8 +80,8 @@ static void compare(const char *schedule, int32_t ranks, int32_t microbatches, i
   }
   motet_plan_destroy(fixed);
   mt_arena_destroy(arena);
-  qsort(ratios, STEPS, sizeof *ratios, by_value);
-  qsort(seconds, STEPS, sizeof *seconds, by_value);
+  qsort(ratios, STEPS, sizeof *ratios, mt_compare_doubles);
+  qsort(seconds, STEPS, sizeof *seconds, mt_compare_doubles);
   printf("%-38s %2d %3d  %d  %-7s  %8.2f %8.2f   %+5.1f %%  %+5.1f to %+5.1f %%   %7.2f ms\n", schedule, ranks,
          microbatches, pictures, trained ? "trained" : "frozen", static_sum / STEPS, dynamic_sum / STEPS,
          100 * (static_sum / dynamic_sum - 1), 100 * (ratios[STEPS / 20] - 1),

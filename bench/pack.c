@@ -3,6 +3,7 @@
  * published runs (arXiv 2602.21788). Costs are FlexSP's 7B profile (arXiv 2412.01523). Prints one table; what falls
  * short of its goal is printed as such. */
 #include "motet/pack.h"
+#include "base/array.h"
 #include "base/random.h"
 #include "pack/allocate.h"
 #include "pack/solve.h"
@@ -37,13 +38,8 @@ static double now(void) {
   return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, by_value);
+  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
   return values[count / 2];
 }
 

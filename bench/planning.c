@@ -1,5 +1,6 @@
 /* Numbers 1, 2, 3 and 5: planning speed, scale, distance to the bound, and the simulator against its (max,+) twin.
  * Prints one table, times in seconds of one core; a goal that is not reached is printed as such. */
+#include "base/array.h"
 #include "order/unit_plan.h"
 
 #include <math.h>
@@ -16,13 +17,8 @@ static double now(void) {
   return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, by_value);
+  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
   return values[count / 2];
 }
 

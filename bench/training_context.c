@@ -4,6 +4,7 @@
  * against all ranks in one ring. Computation is counted in the processor time of the busiest rank, so that a busy
  * machine does not count; waits and messages are the least wall times of some rounds. Both plans run in turn.
  */
+#include "base/array.h"
 #include "comm/collective.h"
 #include "data/tokenizer.h"
 #include "motet/pack.h"
@@ -70,13 +71,8 @@ static double slowest(double value) {
   return value;
 }
 
-static int ascending(const void *a, const void *b) {
-  const double left = *(const double *)a, right = *(const double *)b;
-  return (left > right) - (left < right);
-}
-
 static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, ascending);
+  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
   return values[count / 2];
 }
 

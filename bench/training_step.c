@@ -16,6 +16,7 @@
  * registers, again before and behind every step, or a product of 1024 x 1024 x 1024 by Motet or by PyTorch. Each
  * row says what its step's products take by themselves and what all else does: why a step falls short.
  */
+#include "base/array.h"
 #include "nn/network.h"
 #include "tensor/matmul.h"
 #include "tensor/parallel.h"
@@ -128,11 +129,6 @@ typedef struct timing {
   seconds phase[PHASES][STEPS_MOST]; /* forward, backward, optimizer */
 } timing;
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Median of a phase, or of the whole step with PHASES. */
 static double median(const timing *t, int phase, bool processor) {
   double values[STEPS_MOST];
@@ -141,7 +137,7 @@ static double median(const timing *t, int phase, bool processor) {
     for (int p = 0; p < PHASES; p++)
       if (p == phase || phase == PHASES) values[i] += processor ? t->phase[p][i].processor : t->phase[p][i].wall;
   }
-  qsort(values, (size_t)t->steps, sizeof *values, ascending);
+  qsort(values, (size_t)t->steps, sizeof *values, mt_compare_doubles);
   return t->steps == 0 ? NAN : values[t->steps / 2];
 }
 

@@ -18,3 +18,8 @@ bool mt_array_reserve(void **data, size_t *capacity, size_t needed, size_t size)
   *capacity = wanted;
   return true;
 }
+
+int mt_compare_doubles(const void *left, const void *right) {
+  const double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
+}

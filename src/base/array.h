@@ -25,4 +25,7 @@ bool mt_array_reserve(void **data, size_t *capacity, size_t needed, size_t size)
   (mt_array_reserve((void **)&(array)->data, &(array)->capacity, (array)->count + 1, sizeof *(array)->data) &&     \
    (((array)->data[(array)->count++] = (__VA_ARGS__)), true))
 
+/** For qsort(): doubles from the least to the largest. */
+int mt_compare_doubles(const void *left, const void *right);
+
 #endif

@@ -1,4 +1,6 @@
 #include "sim/attribution.h"
+
+#include "base/array.h"
 #include "sim/chain.h"
 
 #include <stdlib.h>
@@ -22,11 +24,6 @@ typedef struct idle_windows {
   int64_t steady_begin, steady_end;
   bool compute; /* the rank computes something at all */
 } idle_windows;
-
-static int compare_seconds(const void *left, const void *right) {
-  double a = *(const double *)left, b = *(const double *)right;
-  return (a > b) - (a < b);
-}
 
 static bool is_body(const motet_program *program, const motet_instruction *instruction) {
   return instruction->kind < BODY_KINDS && !program->regions[program->stages[instruction->stage].region].replicated;
@@ -61,9 +58,8 @@ static motet_status find_medians(mt_arena *arena, attribution *a, motet_error *e
     if (entries == 0) continue;
     /* Equal times, the usual case, need no sorting. */
     bool alike = true;
-    for (int64_t i = 1; alike && i < entries; i++)
-      alike = compare_seconds(&seconds[begin[cell]], &seconds[begin[cell] + i]) == 0;
-    if (!alike) qsort(seconds + begin[cell], (size_t)entries, sizeof *seconds, compare_seconds);
+    for (int64_t i = 1; alike && i < entries; i++) alike = seconds[begin[cell]] == seconds[begin[cell] + i];
+    if (!alike) qsort(seconds + begin[cell], (size_t)entries, sizeof *seconds, mt_compare_doubles);
     a->median[cell] = seconds[begin[cell] + (entries - 1) / 2];
   }
   return MOTET_OK;

@@ -44,14 +44,9 @@ static motet_status read_lines(const char *path, motet_error *error, line_array 
   return status;
 }
 
-static int ascending(const void *left, const void *right) {
-  double a = *(const double *)left, b = *(const double *)right;
-  return (a > b) - (a < b);
-}
-
 static double median(double *values, size_t count) {
   if (count == 0) return 0;
-  qsort(values, count, sizeof *values, ascending);
+  qsort(values, count, sizeof *values, mt_compare_doubles);
   return count % 2 == 1 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }
 

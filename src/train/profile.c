@@ -1,5 +1,6 @@
 #include "train/profile.h"
 
+#include "base/array.h"
 #include "comm/collective.h"
 #include "nn/network.h"
 #include "train/fit.h"
@@ -144,14 +145,9 @@ static motet_status run_once(profiler *this, const trial *what, const mt_batch *
   return status;
 }
 
-static int ascending(const void *left, const void *right) {
-  double a = *(const double *)left, b = *(const double *)right;
-  return (a > b) - (a < b);
-}
-
 /** The mean over ranks of each rank's median, so that all ranks know one number. */
 static motet_status agree_on(profiler *this, double *times, int32_t count, motet_error *error, double *seconds) {
-  qsort(times, (size_t)count, sizeof *times, ascending);
+  qsort(times, (size_t)count, sizeof *times, mt_compare_doubles);
   *seconds = times[count / 2];
   motet_status status = mt_all_reduce_doubles(this->transport, &this->everyone, seconds, 1, &this->scratch, error);
   *seconds /= this->transport->ranks;
