@@ -19,7 +19,7 @@ spoil() { # directory; once no rank writes there
 
 # Everything, with what would tell of the failure; and the place of checkpoints alone.
 for directory in run run/checkpoints; do
-  start train.save_every=2
+  start train.save_every=2 train.timeline_every=0
   begin=$(date +%s)
   spoil "$work/$directory"
   ends 3 "rank [01]: saving of the checkpoint after step [0-9]+: .*Read-only file system"
