@@ -47,8 +47,10 @@ typedef enum motet_instruction_kind {
 
 /** Instruction flags. */
 enum {
-  MOTET_FLAG_RECV = 1, /**< WAIT: for the receive; without it, for the send */
-  MOTET_FLAG_NEXT = 2  /**< FWD, LOAD: of the next step's microbatch of this number (order `ahead`) */
+  MOTET_FLAG_RECV = 1,  /**< WAIT: for the receive; without it, for the send */
+  MOTET_FLAG_NEXT = 2,  /**< FWD, LOAD: of the next step's microbatch of this number (order `ahead`) */
+  MOTET_FLAG_JOINED = 4 /**< FWD, BWD, BWD_X, BWD_W, RECOMPUTE of a whole microbatch: one computation together with
+                             the instruction behind it, which is of the same kind, stage and step */
 };
 
 /** One instruction, 24 bytes. Fields that a kind does not use hold -1 (flags and range: 0). */

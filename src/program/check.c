@@ -196,9 +196,9 @@ static motet_status check_instruction(const motet_program *program, const motet_
   mt_instruction_shape shape = mt_instruction_shape_of(instruction->kind);
   bool compute = shape == MT_SHAPE_COMPUTE, transfer = shape == MT_SHAPE_TRANSFER;
   bool collective = shape == MT_SHAPE_COLLECTIVE, group = collective || shape == MT_SHAPE_STEP_END;
-  int flags = instruction->kind == MOTET_WAIT                                     ? MOTET_FLAG_RECV
-              : instruction->kind == MOTET_FWD || instruction->kind == MOTET_LOAD ? MOTET_FLAG_NEXT
-                                                                                  : 0;
+  int flags = instruction->kind <= MOTET_RECOMPUTE ? MOTET_FLAG_JOINED : 0;
+  if (instruction->kind == MOTET_WAIT) flags |= MOTET_FLAG_RECV;
+  if (instruction->kind == MOTET_FWD || instruction->kind == MOTET_LOAD) flags |= MOTET_FLAG_NEXT;
   if ((instruction->flags & ~flags) != 0) return outside(error, instruction->flags, 0, flags, "flags");
   int32_t last_stage = compute || transfer || collective ? program->stage_count - 1 : -1;
   int32_t last_microbatch = compute || transfer || collective ? program->microbatch_count - 1 : -1;

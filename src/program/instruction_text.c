@@ -35,6 +35,11 @@ static const named_field named_fields[] = {
     {"range", offsetof(motet_instruction, range)},
     {"group", offsetof(motet_instruction, peer)},
 };
+static const struct {
+  const char *word;
+  int flag;
+} flag_words[] = {{"recv", MOTET_FLAG_RECV}, {"next", MOTET_FLAG_NEXT}, {"joined", MOTET_FLAG_JOINED}};
+
 enum { NAMED_FIELDS = sizeof named_fields / sizeof named_fields[0] };
 
 /* The fields that follow the kind as bare numbers, by shape. */
@@ -76,8 +81,8 @@ void mt_instruction_append(mt_text *text, const motet_program *program, const mo
   mt_text_append(text, "%s", motet_instruction_name(instruction->kind));
   for (int i = 0; i < positional_count[shape]; i++)
     mt_text_append(text, " %d", get_field(instruction, positional[shape][i]));
-  if (instruction->flags & MOTET_FLAG_RECV) mt_text_append(text, " recv");
-  if (instruction->flags & MOTET_FLAG_NEXT) mt_text_append(text, " next");
+  for (size_t i = 0; i < sizeof flag_words / sizeof *flag_words; i++)
+    if (instruction->flags & flag_words[i].flag) mt_text_append(text, " %s", flag_words[i].word);
   motet_instruction usual = implied(program, instruction);
   for (int f = 0; f < NAMED_FIELDS; f++) {
     int32_t value = get_field(instruction, named_fields[f].offset);
@@ -114,14 +119,14 @@ static bool word_is(const char *word, size_t length, const char *name) {
 
 /* A word behind the positional fields: a flag, or name=value. */
 static const char *parse_extra(const char *word, size_t length, motet_instruction *instruction) {
-  int flag = word_is(word, length, "recv") ? MOTET_FLAG_RECV : word_is(word, length, "next") ? MOTET_FLAG_NEXT : 0;
-  if (flag != 0) {
-    if (instruction->flags & flag) return "a flag stands twice";
-    instruction->flags = (uint8_t)(instruction->flags | flag);
+  for (size_t i = 0; i < sizeof flag_words / sizeof *flag_words; i++) {
+    if (!word_is(word, length, flag_words[i].word)) continue;
+    if (instruction->flags & flag_words[i].flag) return "a flag stands twice";
+    instruction->flags = (uint8_t)(instruction->flags | flag_words[i].flag);
     return NULL;
   }
   const char *equals = memchr(word, '=', length);
-  if (equals == NULL) return "a word is none of: recv, next, stage=n, microbatch=n, range=n, group=n";
+  if (equals == NULL) return "a word is none of: recv, next, joined, stage=n, microbatch=n, range=n, group=n";
   for (int f = 0; f < NAMED_FIELDS; f++) {
     int32_t value;
     if (!word_is(word, (size_t)(equals - word), named_fields[f].name)) continue;
