@@ -88,6 +88,7 @@ typedef struct mt_edge {
 typedef struct mt_event {
   uint8_t kind; /* motet_instruction_kind: FWD, BWD, BWD_X, BWD_W */
   bool next;    /* of the next step's microbatch (order `ahead`) */
+  bool joined;  /* one computation with the event behind it */
   int32_t stage;
   int32_t microbatch;
 } mt_event;
@@ -136,6 +137,13 @@ static inline int32_t mt_stage_rank(const mt_derivation *derivation, int32_t sta
   const mt_stage *place = &derivation->stages[stage];
   const mt_region *region = &derivation->regions[place->region];
   return place->rank < 0 ? -1 : place->rank + microbatch % region->data * region->pipeline;
+}
+
+/** Microbatches that a stage computes together: `batch` of its region's pipeline, one after the other. The first of
+ * the run that @p microbatch is in, whether or not it has work; the next is `data` further. */
+static inline int32_t mt_stage_run(const mt_derivation *derivation, int32_t stage, int32_t microbatch) {
+  const mt_region *region = &derivation->regions[derivation->stages[stage].region];
+  return microbatch - microbatch / region->data % region->skeleton.batch * region->data;
 }
 
 /** Whether pipeline rank @p rank holds the stage's layers. */

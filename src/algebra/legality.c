@@ -79,6 +79,12 @@ static motet_status judge_sharded(mt_build *build) {
                              "whose joint order is not defined; accepted: one and the same for both",
                              d->regions[first].name, skeleton_text(build, first), d->regions[r].name,
                              skeleton_text(build, r));
+    if (d->regions[first].skeleton.batch != d->regions[r].skeleton.batch)
+      return mt_build_refuse(
+          build, "mixed", d->regions[r].name,
+          "regions %s (%s) and %s (%s) run in one wavefront over the same ranks, but take different "
+          "numbers of microbatches at a time; accepted: one and the same batch for both",
+          d->regions[first].name, skeleton_text(build, first), d->regions[r].name, skeleton_text(build, r));
     const mt_skeleton_row *row = mt_region_row(&d->regions[r]);
     if (first != r && (row->held != NULL || row->split))
       return mt_build_refuse(build, "mixed", d->regions[r].name,
@@ -205,6 +211,12 @@ static motet_status judge_options(mt_build *build) {
                              "region %s has window=%d, but order=prefix keeps the features of all %d microbatches; "
                              "accepted: window=%d or more, no window, or order=fill",
                              region->name, region->skeleton.window, microbatches, microbatches);
+    if (region->skeleton.window > 0 && region->skeleton.window < region->skeleton.batch)
+      return mt_build_refuse(
+          build, "window", region->name,
+          "region %s has window=%d, but makes %d features at a time; accepted: window=%d or more, "
+          "or a smaller batch",
+          region->name, region->skeleton.window, region->skeleton.batch, region->skeleton.batch);
   }
   return MOTET_OK;
 }

@@ -152,7 +152,7 @@ static motet_status parse_option(parser *p, mt_skeleton_kind kind, int32_t value
   int found = -1;
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton == kind && strlen(option->name) == name.length &&
+    if (mt_skeleton_knows(option, kind) && strlen(option->name) == name.length &&
         memcmp(option->name, p->text + name.begin, name.length) == 0)
       found = i;
   }
@@ -199,7 +199,7 @@ static motet_status parse_skeleton(parser *p, token name, mt_skeleton *skeleton)
   *skeleton = mt_skeleton_standard((mt_skeleton_kind)kind);
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton != (mt_skeleton_kind)kind) continue;
+    if (!mt_skeleton_knows(option, (mt_skeleton_kind)kind)) continue;
     /* Defaults again: they may depend on the options before. */
     option->set(skeleton, values[i] >= 0 ? values[i] : option->standard(skeleton));
   }

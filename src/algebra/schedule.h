@@ -37,6 +37,7 @@ typedef struct mt_skeleton {
   int32_t window;         /* transpose: most features alive at once; 0: no bound */
   int32_t ranks;          /* dedicate: of its own; 0: those that the other regions share */
   int32_t data;           /* data-parallel width, >= 1: an option of dedicate */
+  int32_t batch;          /* microbatches that are computed together, >= 1 */
 } mt_skeleton;
 
 /** One element of the schedule between commas. */

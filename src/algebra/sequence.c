@@ -108,6 +108,12 @@ static int32_t pipeline_microbatches(const bodies *b, const crew *c, int32_t pip
   return (b->derivation->microbatches - pipeline + c->region->data - 1) / c->region->data;
 }
 
+/* Runs of them that are computed together: a body's steps are of runs. */
+static int32_t pipeline_runs(const bodies *b, const crew *c, int32_t pipeline) {
+  int32_t batch = c->region->skeleton.batch;
+  return (pipeline_microbatches(b, c, pipeline) + batch - 1) / batch;
+}
+
 static motet_status check_size(const bodies *b, const crew *c, int64_t steps_a_rank) {
   const mt_derivation *d = b->derivation;
   if (steps_a_rank <= body_events_max / d->ranks) return MOTET_OK;
@@ -116,17 +122,26 @@ static motet_status check_size(const bodies *b, const crew *c, int64_t steps_a_r
                       c->chunks, d->microbatches, (long long)body_events_max);
 }
 
-/* Appends an event if the data ask for it. Leaving events out cannot hang: events depend on events of their own
- * microbatch alone. */
-static int64_t append(bodies *b, crew *c, int kind, int32_t stage, int32_t microbatch, int64_t at) {
-  if (kind < 0 || !mt_stage_active(b->derivation, stage, microbatch)) return at;
-  if (kind == MOTET_FWD) {
-    b->latest[stage] = microbatch;
-  } else if (kind != MOTET_BWD_W && b->latest[stage] - microbatch > b->lead[stage]) {
-    b->lead[stage] = b->latest[stage] - microbatch;
+/* Appends the events of a run that the data ask for. Leaving events out cannot hang: events depend on events of
+ * their own microbatches alone. */
+static int64_t append(bodies *b, crew *c, int kind, int32_t stage, int32_t lane, int32_t run, int64_t at) {
+  const mt_derivation *d = b->derivation;
+  int32_t data = c->region->data, batch = c->region->skeleton.batch, last = -1;
+  for (int32_t i = 0; kind >= 0 && i < batch; i++) {
+    int64_t microbatch = lane + ((int64_t)run * batch + i) * data;
+    if (microbatch >= d->microbatches) break;
+    int32_t m = (int32_t)microbatch;
+    if (!mt_stage_active(d, stage, m)) continue;
+    if (kind == MOTET_FWD) {
+      b->latest[stage] = m;
+    } else if (kind != MOTET_BWD_W && b->latest[stage] - m > b->lead[stage]) {
+      b->lead[stage] = b->latest[stage] - m;
+    }
+    if (last >= 0) c->events[at - 1].joined = true;
+    last = m;
+    c->events[at++] = (mt_event){.kind = (uint8_t)kind, .stage = stage, .microbatch = m};
   }
-  c->events[at] = (mt_event){.kind = (uint8_t)kind, .stage = stage, .microbatch = microbatch};
-  return at + 1;
+  return at;
 }
 
 /* ---- orders of events that the skeleton fixes ---- */
@@ -135,20 +150,20 @@ static motet_status write_fixed(bodies *b, crew *c, int32_t ahead) {
   mt_derivation *d = b->derivation;
   mt_body_order *order = mt_region_row(c->region)->body;
   int32_t pipeline = c->region->pipeline;
-  mt_body_shape longest = {.ranks = pipeline, .chunks = c->chunks, .microbatches = pipeline_microbatches(b, c, 0)};
+  mt_body_shape longest = {.ranks = pipeline, .chunks = c->chunks, .microbatches = pipeline_runs(b, c, 0)};
   mt_body_step *steps = MT_ARENA_NEW(b->arena, mt_body_step, mt_body_steps(&longest));
   if (steps == NULL) return no_room(b, (unsigned long long)d->microbatches * sizeof *steps);
   int64_t at = 0;
   for (int32_t lane = 0; lane < c->region->data; lane++) {
     mt_body_shape shape = longest;
-    shape.microbatches = pipeline_microbatches(b, c, lane);
+    shape.microbatches = pipeline_runs(b, c, lane);
     shape.ahead = ahead;
     for (int32_t r = 0; r < pipeline; r++) {
       int64_t count = shape.microbatches > 0 ? order(&shape, r, steps) : 0;
       for (int64_t i = 0; i < count; i++) {
         int32_t stage = b->chunks[b->chunk_begin[c->region->first_rank + r] + steps[i].chunk];
         int kind = event_kind(steps[i].kind, d->stages[stage].gate);
-        at = append(b, c, kind, stage, lane + steps[i].microbatch * c->region->data, at);
+        at = append(b, c, kind, stage, lane, steps[i].microbatch, at);
       }
       c->begin[lane * pipeline + r + 1] = at;
     }
@@ -162,14 +177,14 @@ static int64_t write_open_rank(bodies *b, crew *c, const mt_wave *wave, const mt
                                int32_t rank, int32_t lane, int64_t at) {
   static const int kinds[] = {
       [MT_WAVE_FORWARD] = MOTET_FWD, [MT_WAVE_INPUT] = MOTET_BWD_X, [MT_WAVE_WEIGHT] = MOTET_BWD_W};
-  int32_t microbatches = pipeline_microbatches(b, c, lane), data = c->region->data;
+  int32_t runs = pipeline_runs(b, c, lane);
   int32_t begin = b->chunk_begin[c->region->first_rank + rank];
   for (int64_t i = 0; i < count; i++) {
-    if (steps[i].microbatch >= microbatches) continue;
+    if (steps[i].microbatch >= runs) continue;
     int32_t stage = b->chunks[begin + steps[i].chunk];
     bool whole = steps[i].kind == MT_WAVE_INPUT && !mt_body_is_split(b->derivation, stage);
     int kind = whole ? backward_kind(b->derivation->stages[stage].gate) : kinds[steps[i].kind];
-    at = append(b, c, kind, stage, lane + steps[i].microbatch * data, at);
+    at = append(b, c, kind, stage, lane, steps[i].microbatch, at);
   }
   c->begin[lane * wave->ranks + rank + 1] = at;
   return at;
@@ -200,7 +215,7 @@ static motet_status write_open(bodies *b, crew *c) {
   }
   mt_wave wave = {.ranks = pipeline,
                   .chunks = c->chunks,
-                  .microbatches = pipeline_microbatches(b, c, 0),
+                  .microbatches = pipeline_runs(b, c, 0),
                   .map = row->layout(&c->region->skeleton, pipeline).map,
                   .limit = row->held(pipeline) * c->chunks,
                   .forward = times->forward + first,
@@ -241,7 +256,7 @@ static int32_t lead_behind(const bodies *b, int32_t own, int32_t stage) {
   return most;
 }
 
-/* How far a crew runs ahead; -1: not known yet. */
+/* How many runs a crew is ahead; -1: not known yet. */
 static int32_t crew_ahead(const bodies *b, int32_t own) {
   int32_t most = 0, last = -1;
   for (int32_t e = 0; e < b->derivation->edge_count; e++) {
@@ -256,8 +271,8 @@ static int32_t crew_ahead(const bodies *b, int32_t own) {
     if (lead < 0) return -1;
     if (lead > most) most = lead;
   }
-  int32_t data = b->crews[own].region->data;
-  return (most + data - 1) / data;
+  int64_t step = (int64_t)b->crews[own].region->data * b->crews[own].region->skeleton.batch;
+  return (int32_t)((most + step - 1) / step);
 }
 
 static motet_status refuse_open(const bodies *b, const crew *c) {

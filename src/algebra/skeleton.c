@@ -69,6 +69,9 @@ static int32_t get_ranks(const mt_skeleton *skeleton) { return skeleton->ranks; 
 static void set_ranks(mt_skeleton *skeleton, int32_t value) { skeleton->ranks = value; }
 static int32_t none(const mt_skeleton *skeleton) { return (void)skeleton, 0; }
 
+static int32_t get_batch(const mt_skeleton *skeleton) { return skeleton->batch; }
+static void set_batch(mt_skeleton *skeleton, int32_t value) { skeleton->batch = value; }
+
 static int32_t get_data(const mt_skeleton *skeleton) { return skeleton->data; }
 static void set_data(mt_skeleton *skeleton, int32_t value) { skeleton->data = value; }
 
@@ -100,24 +103,27 @@ static int32_t owner_of_order(const mt_skeleton *skeleton) {
   return skeleton->order == MT_ORDER_PREFIX ? MT_OWNER_ROUND_ROBIN : MT_OWNER_BALANCED;
 }
 
+#define OF(kind) (UINT32_C(1) << MT_SKELETON_##kind)
+
 /* In the order of printing; a default may depend on the options before it. */
 const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS] = {
-    {MT_SKELETON_1F1B, 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, one},
-    {MT_SKELETON_TRANSPOSE, MT_ORDER_KINDS, "order", order_words, 0, 0, get_order, set_order, order_fill},
-    {MT_SKELETON_TRANSPOSE, 0, "window", NULL, 1, INT32_MAX, get_window, set_window, unbounded},
-    {MT_SKELETON_TRANSPOSE, MT_OWNER_KINDS, "owner", owner_words, 0, 0, get_owner, set_owner, owner_of_order},
-    {MT_SKELETON_DEDICATE, 0, "ranks", NULL, 1, 1 << 20, get_ranks, set_ranks, none},
-    {MT_SKELETON_DEDICATE, INNER_KINDS, "inner", inner_words, 0, 0, get_inner, set_inner, none},
-    {MT_SKELETON_DEDICATE, 0, "data", NULL, 1, 1 << 20, get_data, set_data, one},
-    {MT_SKELETON_DEDICATE, 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, chunks},
+    {OF(1F1B), 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, one},
+    {OF(TRANSPOSE), MT_ORDER_KINDS, "order", order_words, 0, 0, get_order, set_order, order_fill},
+    {OF(TRANSPOSE), 0, "window", NULL, 1, INT32_MAX, get_window, set_window, unbounded},
+    {OF(TRANSPOSE), MT_OWNER_KINDS, "owner", owner_words, 0, 0, get_owner, set_owner, owner_of_order},
+    {OF(DEDICATE), 0, "ranks", NULL, 1, 1 << 20, get_ranks, set_ranks, none},
+    {OF(DEDICATE), INNER_KINDS, "inner", inner_words, 0, 0, get_inner, set_inner, none},
+    {OF(DEDICATE), 0, "data", NULL, 1, 1 << 20, get_data, set_data, one},
+    {OF(DEDICATE), 0, "virtual", NULL, 1, 1 << 16, get_virtual, set_virtual, chunks},
+    {~OF(INLINE), 0, "batch", NULL, 1, 1 << 16, get_batch, set_batch, one},
 };
 
 mt_skeleton mt_skeleton_standard(mt_skeleton_kind kind) {
   /* Fields of other kinds hold fixed values too, so that equal skeletons are equal in every field. */
-  mt_skeleton skeleton = {.kind = kind, .virtual_stages = mt_skeleton_chunks(kind), .data = 1};
+  mt_skeleton skeleton = {.kind = kind, .virtual_stages = mt_skeleton_chunks(kind), .data = 1, .batch = 1};
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton == kind) option->set(&skeleton, option->standard(&skeleton));
+    if (mt_skeleton_knows(option, kind)) option->set(&skeleton, option->standard(&skeleton));
   }
   return skeleton;
 }
@@ -141,7 +147,7 @@ void mt_skeleton_list_options(mt_text *text, mt_skeleton_kind kind) {
   int listed = 0;
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton != kind) continue;
+    if (!mt_skeleton_knows(option, kind)) continue;
     mt_text_append(text, "%s%s=", listed++ > 0 ? ", " : "", option->name);
     if (option->words == NULL) mt_text_append(text, "n");
     for (int32_t w = 0; w < option->word_count; w++)
@@ -156,7 +162,7 @@ void mt_skeleton_append(mt_text *text, const mt_skeleton *skeleton) {
   int printed = 0;
   for (int i = 0; i < MT_SKELETON_OPTIONS; i++) {
     const mt_skeleton_option *option = &mt_skeleton_options[i];
-    if (option->skeleton != written) continue;
+    if (!mt_skeleton_knows(option, written)) continue;
     int32_t value = option->get(skeleton);
     if (value == option->standard(skeleton)) continue;
     mt_text_append(text, "%s%s=", printed++ > 0 ? ", " : "(", option->name);
@@ -178,5 +184,6 @@ char *mt_skeleton_print(mt_arena *arena, const mt_skeleton *skeleton) {
 
 bool mt_skeleton_equal(const mt_skeleton *a, const mt_skeleton *b) {
   return a->kind == b->kind && a->virtual_stages == b->virtual_stages && a->order == b->order &&
-         a->owner == b->owner && a->window == b->window && a->ranks == b->ranks && a->data == b->data;
+         a->owner == b->owner && a->window == b->window && a->ranks == b->ranks && a->data == b->data &&
+         a->batch == b->batch;
 }

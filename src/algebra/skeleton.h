@@ -32,7 +32,7 @@ typedef struct mt_skeleton_row {
 
 /** An option: a number in [minimum, maximum], or one of `words`, whose index is the value. */
 typedef struct mt_skeleton_option {
-  mt_skeleton_kind skeleton;
+  uint32_t skeletons; /* bit k: of kind k */
   int32_t word_count;
   const char *name;
   const char *const *words; /* [word_count], NULL for a number */
@@ -42,10 +42,14 @@ typedef struct mt_skeleton_option {
   int32_t (*standard)(const mt_skeleton *skeleton); /* value where it is left out, given the options before it */
 } mt_skeleton_option;
 
-enum { MT_SKELETON_OPTIONS = 8 };
+enum { MT_SKELETON_OPTIONS = 9 };
 
 extern const mt_skeleton_row mt_skeleton_rows[MT_SKELETON_KINDS];
 extern const mt_skeleton_option mt_skeleton_options[MT_SKELETON_OPTIONS];
+
+static inline bool mt_skeleton_knows(const mt_skeleton_option *option, mt_skeleton_kind kind) {
+  return (option->skeletons >> kind & 1) != 0;
+}
 
 static inline bool mt_skeleton_sharded(const mt_skeleton *skeleton) {
   return mt_skeleton_rows[skeleton->kind].placement == MT_PLACEMENT_SHARDED;

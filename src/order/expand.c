@@ -28,8 +28,10 @@ static void deal(expansion *this) {
     for (int64_t e = this->order->begin[p]; e < this->order->begin[p + 1]; e++) {
       const mt_event *event = &this->order->events[e];
       if (!replicated(this, event)) continue;
+      bool inside = e > this->order->begin[p] && event[-1].joined;
       double *load = &this->load[(int64_t)p * width];
       int32_t *encoder = &this->encoder[event->microbatch];
+      if (*encoder < 0 && inside) *encoder = this->encoder[event[-1].microbatch];
       if (*encoder < 0) {
         *encoder = 0;
         for (int32_t c = 1; c < width; c++)

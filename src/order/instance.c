@@ -63,44 +63,54 @@ static motet_status allocate_nodes(builder *b, motet_error *error) {
   instance->rank = MT_ARENA_NEW(b->arena, int32_t, most);
   instance->item_of = MT_ARENA_NEW(b->arena, int32_t, most);
   instance->event = MT_ARENA_NEW(b->arena, mt_event, most);
+  instance->part_begin = MT_ARENA_NEW(b->arena, int32_t, most + 1);
+  instance->parts = MT_ARENA_NEW(b->arena, int32_t, most);
   instance->length = MT_ARENA_NEW(b->arena, mt_ticks, most);
   instance->seconds = MT_ARENA_NEW(b->arena, double, most);
   instance->items = MT_ARENA_NEW(b->arena, mt_item, items);
   if (b->forward == NULL || b->backward == NULL || instance->body_begin == NULL || instance->rank == NULL ||
-      instance->item_of == NULL || instance->event == NULL || instance->length == NULL ||
-      instance->seconds == NULL || instance->items == NULL)
+      instance->item_of == NULL || instance->event == NULL || instance->part_begin == NULL ||
+      instance->parts == NULL || instance->length == NULL || instance->seconds == NULL || instance->items == NULL)
     return mt_error_memory(error, (unsigned long long)most * 40, "the order's events");
   memset(b->forward, 0xff, (size_t)cells * sizeof *b->forward);
   memset(b->backward, 0xff, (size_t)cells * sizeof *b->backward);
   return MOTET_OK;
 }
 
+/* A new node, without microbatches. */
+static int32_t add_node(builder *b, mt_event event, int32_t rank, int32_t item) {
+  mt_instance *instance = b->instance;
+  int32_t node = instance->node_count++;
+  event.joined = false;
+  instance->event[node] = event;
+  instance->rank[node] = rank;
+  instance->item_of[node] = item;
+  instance->part_begin[node + 1] = instance->part_begin[node];
+  return node;
+}
+
+/* One more microbatch of the newest node. */
+static void add_part(builder *b, int32_t node, int32_t microbatch) {
+  mt_instance *instance = b->instance;
+  const mt_event *event = &instance->event[node];
+  instance->parts[instance->part_begin[node + 1]++] = microbatch;
+  if (event->next) return;
+  if (event->kind == MOTET_FWD) b->forward[cell(b, event->stage, microbatch)] = node;
+  if (event->kind == MOTET_BWD || event->kind == MOTET_BWD_X) b->backward[cell(b, event->stage, microbatch)] = node;
+}
+
 static void add_body(builder *b) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
-  int32_t node = 0;
   for (int32_t r = 0; r < d->ranks; r++) {
-    instance->body_begin[r] = node;
-    for (int64_t i = d->body_begin[r]; i < d->body_begin[r + 1]; i++, node++) {
-      mt_event event = d->body[i];
-      instance->event[node] = event;
-      instance->rank[node] = r;
-      instance->item_of[node] = -1;
-      if (event.kind == MOTET_FWD) b->forward[cell(b, event.stage, event.microbatch)] = node;
-      if (event.kind == MOTET_BWD || event.kind == MOTET_BWD_X)
-        b->backward[cell(b, event.stage, event.microbatch)] = node;
+    instance->body_begin[r] = instance->node_count;
+    for (int64_t i = d->body_begin[r]; i < d->body_begin[r + 1]; i++) {
+      bool inside = i > d->body_begin[r] && d->body[i - 1].joined;
+      int32_t node = inside ? instance->node_count - 1 : add_node(b, d->body[i], r, -1);
+      add_part(b, node, d->body[i].microbatch);
     }
   }
-  instance->body_begin[d->ranks] = instance->body_count = instance->node_count = node;
-}
-
-static int32_t add_free(builder *b, mt_event event) {
-  mt_instance *instance = b->instance;
-  int32_t node = instance->node_count++;
-  instance->event[node] = event;
-  instance->rank[node] = -1;
-  instance->item_of[node] = instance->item_count;
-  return node;
+  instance->body_begin[d->ranks] = instance->body_count = instance->node_count;
 }
 
 /* The rank on which the previous step left the feature, or -1. */
@@ -112,14 +122,27 @@ static int32_t carried_on(const builder *b, int32_t stage, int32_t microbatch) {
   return -1;
 }
 
-static void add_item(builder *b, int32_t stage, int32_t microbatch, bool steady) {
+/* A free node of the newest item, for the microbatches before @p end that lie where its first does. */
+static int32_t add_free(builder *b, const mt_item *item, mt_event event, int32_t end) {
+  event.stage = item->stage;
+  event.microbatch = item->microbatch;
+  int32_t node = add_node(b, event, -1, b->instance->item_count);
+  int32_t on = carried_on(b, item->stage, item->microbatch);
+  for (int32_t m = item->microbatch; m < end; m++)
+    if (mt_stage_active(b->derivation, item->stage, m) && carried_on(b, item->stage, m) == on) add_part(b, node, m);
+  return node;
+}
+
+/* The item of what lies with @p microbatch of its run, which ends before @p end. */
+static void add_item(builder *b, int32_t stage, int32_t microbatch, int32_t end, bool steady) {
   mt_instance *instance = b->instance;
   const mt_stage *info = &b->derivation->stages[stage];
   const mt_skeleton *skeleton = &b->derivation->regions[info->region].skeleton;
   bool relaxed = b->request->relaxed;
-  int32_t on = skeleton->order == MT_ORDER_AHEAD ? carried_on(b, stage, microbatch) : -1;
+  int32_t on = carried_on(b, stage, microbatch);
   mt_item item = {.stage = stage,
                   .microbatch = microbatch,
+                  .turn = microbatch / skeleton->batch,
                   .region = info->region,
                   .backward = -1,
                   .fixed_owner = -1,
@@ -127,18 +150,33 @@ static void add_item(builder *b, int32_t stage, int32_t microbatch, bool steady)
                   .carried = steady || on >= 0,
                   .prefix = skeleton->order == MT_ORDER_PREFIX && !relaxed,
                   .source = true};
-  if (skeleton->owner == MT_OWNER_ROUND_ROBIN && !relaxed)
-    item.fixed_owner = mt_instance_dealt(instance, microbatch, 0);
+  if (skeleton->owner == MT_OWNER_ROUND_ROBIN && !relaxed) item.fixed_owner = mt_instance_dealt(instance, &item, 0);
   if (on >= 0) item.fixed_owner = on;
-  mt_event event = {.kind = MOTET_FWD, .stage = stage, .microbatch = microbatch};
-  item.forward = item.maker = add_free(b, event);
-  b->forward[cell(b, stage, microbatch)] = item.forward;
-  event.next = true;
-  if (steady) item.backward = item.maker = add_free(b, event);
-  event = (mt_event){
-      .kind = info->gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD, .stage = stage, .microbatch = microbatch};
-  if (info->gate != MT_GATE_NONE) b->backward[cell(b, stage, microbatch)] = item.backward = add_free(b, event);
+  item.forward = item.maker = add_free(b, &item, (mt_event){.kind = MOTET_FWD}, end);
+  if (steady) item.backward = item.maker = add_free(b, &item, (mt_event){.kind = MOTET_FWD, .next = true}, end);
+  uint8_t backward = info->gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD;
+  if (info->gate != MT_GATE_NONE) item.backward = add_free(b, &item, (mt_event){.kind = backward}, end);
   instance->items[instance->item_count++] = item;
+}
+
+/* Whether an active microbatch of the run from @p begin on is the first of those that lie where it does: carried on
+ * one rank, or not carried. */
+static bool is_first(const builder *b, int32_t stage, int32_t begin, int32_t microbatch) {
+  int32_t on = carried_on(b, stage, microbatch);
+  for (int32_t m = begin; m < microbatch; m++)
+    if (mt_stage_active(b->derivation, stage, m) && carried_on(b, stage, m) == on) return false;
+  return true;
+}
+
+static void add_items(builder *b, int32_t stage) {
+  const mt_derivation *d = b->derivation;
+  const mt_skeleton *skeleton = &d->regions[d->stages[stage].region].skeleton;
+  int32_t steady = skeleton->order == MT_ORDER_AHEAD ? b->request->ahead : 0;
+  for (int32_t m = 0; m < d->microbatches; m++) {
+    int32_t begin = mt_stage_run(d, stage, m), left = d->microbatches - begin;
+    if (!mt_stage_active(d, stage, m) || !is_first(b, stage, begin, m)) continue;
+    add_item(b, stage, m, begin + (skeleton->batch < left ? skeleton->batch : left), steady-- > 0);
+  }
 }
 
 static motet_status add_nodes(builder *b, motet_error *error) {
@@ -146,32 +184,36 @@ static motet_status add_nodes(builder *b, motet_error *error) {
   motet_status status = allocate_nodes(b, error);
   if (status != MOTET_OK) return status;
   add_body(b);
-  for (int32_t s = 0; s < d->stage_count; s++) {
-    if (!is_replicated(d, s)) continue;
-    bool ahead = d->regions[d->stages[s].region].skeleton.order == MT_ORDER_AHEAD;
-    for (int32_t m = 0, number = 0; m < d->microbatches; m++)
-      if (mt_stage_active(d, s, m)) add_item(b, s, m, ahead && number++ < b->request->ahead);
-  }
+  for (int32_t s = 0; s < d->stage_count; s++)
+    if (is_replicated(d, s)) add_items(b, s);
   return MOTET_OK;
+}
+
+double mt_instance_event_seconds(const mt_instance_request *request, const mt_event *event) {
+  double seconds = mt_cost_seconds(request->costs, cost_kind(event->kind), event->stage, event->microbatch);
+  /* Computing again may overlap the wait for the gradient: no bound may count on it. */
+  bool again = request->derivation->stages[event->stage].recompute && !request->relaxed;
+  if (again && (event->kind == MOTET_BWD || event->kind == MOTET_BWD_X))
+    seconds += mt_cost_seconds(request->costs, MT_COST_RECOMPUTE, event->stage, event->microbatch);
+  return seconds;
 }
 
 static motet_status set_seconds(builder *b, motet_error *error) {
   mt_instance *instance = b->instance;
   for (int32_t node = 0; node < instance->node_count; node++) {
-    mt_event event = instance->event[node];
     if (mt_instance_holds(instance, node)) continue; /* done before the step */
-    double seconds = mt_cost_seconds(b->request->costs, cost_kind(event.kind), event.stage, event.microbatch);
-    /* Computing again may overlap the wait for the gradient: no bound may count on it. */
-    bool again = b->derivation->stages[event.stage].recompute && !b->request->relaxed;
-    if (again && (event.kind == MOTET_BWD || event.kind == MOTET_BWD_X))
-      seconds += mt_cost_seconds(b->request->costs, MT_COST_RECOMPUTE, event.stage, event.microbatch);
-    if (!(seconds >= 0.0) || isinf(seconds))
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT,
-                          "the cost table gives %g seconds for %s of stage %d, microbatch %d; times are finite and "
-                          "not negative",
-                          seconds, event.kind == MOTET_FWD ? "a forward" : "a backward", event.stage,
-                          event.microbatch);
-    instance->seconds[node] = seconds;
+    mt_event event = instance->event[node];
+    for (int32_t i = instance->part_begin[node]; i < instance->part_begin[node + 1]; i++) {
+      event.microbatch = instance->parts[i];
+      double seconds = mt_instance_event_seconds(b->request, &event);
+      if (!(seconds >= 0.0) || isinf(seconds))
+        return mt_error_set(
+            error, MOTET_ERROR_ARGUMENT,
+            "the cost table gives %g seconds for %s of stage %d, microbatch %d; times are finite and "
+            "not negative",
+            seconds, event.kind == MOTET_FWD ? "a forward" : "a backward", event.stage, event.microbatch);
+      instance->seconds[node] += seconds;
+    }
   }
   return MOTET_OK;
 }
@@ -229,6 +271,14 @@ static void add_barriers(builder *b) {
   }
 }
 
+/* Whether a stage has work for one of an item's microbatches. */
+static bool feeds(const builder *b, int32_t stage, const mt_item *item) {
+  const mt_instance *instance = b->instance;
+  for (int32_t i = instance->part_begin[item->forward]; i < instance->part_begin[item->forward + 1]; i++)
+    if (mt_stage_active(b->derivation, stage, instance->parts[i])) return true;
+  return false;
+}
+
 static motet_status add_arcs(builder *b, motet_error *error) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
@@ -253,7 +303,7 @@ static motet_status add_arcs(builder *b, motet_error *error) {
     }
     if (is_replicated(d, edge.to))
       for (int32_t i = 0; i < instance->item_count; i++)
-        if (instance->items[i].stage == edge.to && mt_stage_active(d, edge.from, instance->items[i].microbatch))
+        if (instance->items[i].stage == edge.to && feeds(b, edge.from, &instance->items[i]))
           instance->items[i].source = instance->items[i].prefix = false;
   }
   for (int32_t i = 0; i < instance->item_count; i++)
@@ -351,15 +401,20 @@ static int compare_consumers(const void *a, const void *b) {
 }
 
 /* With features made and consumed in one and the same order, at most `window` are alive iff the k-th is not
- * ready before the (k - window)-th is consumed. The next step's follow this step's in that count. */
+ * ready before the (k - window)-th is consumed; of those made together the last counts. The next step's follow this
+ * step's in that count. @p keys: [microbatches] */
 static void set_window(builder *b, mt_item *items, int32_t count, int32_t window, int64_t *keys) {
   const mt_derivation *d = b->derivation;
+  const mt_instance *instance = b->instance;
   int32_t consumer = -1, consumed = 0;
   for (int32_t e = 0; e < d->edge_count; e++)
     if (d->edges[e].from == items->stage && !is_replicated(d, d->edges[e].to)) consumer = d->edges[e].to;
   for (int32_t i = 0; i < count && consumer >= 0; i++) {
-    int32_t node = b->forward[cell(b, consumer, items[i].microbatch)];
-    if (node >= 0) keys[consumed++] = ((int64_t)node << 32) | i;
+    int32_t made = items[i].forward;
+    for (int32_t part = instance->part_begin[made]; part < instance->part_begin[made + 1]; part++) {
+      int32_t node = b->forward[cell(b, consumer, instance->parts[part])];
+      if (node >= 0) keys[consumed++] = ((int64_t)node << 32) | i;
+    }
   }
   qsort(keys, (size_t)consumed, sizeof *keys, compare_consumers);
   for (int32_t k = 0; k < consumed; k++) {
@@ -371,8 +426,8 @@ static void set_window(builder *b, mt_item *items, int32_t count, int32_t window
 
 static motet_status set_windows(builder *b, motet_error *error) {
   mt_instance *instance = b->instance;
-  int64_t *keys = MT_ARENA_NEW(b->arena, int64_t, instance->item_count);
-  if (keys == NULL) return mt_error_memory(error, 8u * (unsigned)instance->item_count, "the feature window");
+  int64_t *keys = MT_ARENA_NEW(b->arena, int64_t, b->derivation->microbatches);
+  if (keys == NULL) return mt_error_memory(error, 8u * (unsigned)b->derivation->microbatches, "the feature window");
   for (int32_t begin = 0, end; begin < instance->item_count; begin = end) {
     const mt_item *first = &instance->items[begin];
     int32_t window = b->derivation->regions[first->region].skeleton.window;

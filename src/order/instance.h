@@ -23,14 +23,15 @@ typedef struct mt_lag {
 } mt_lag;
 
 /**
- * The transposed work of one (replicated stage, microbatch): its nodes share an owner.
+ * The transposed work of one (replicated stage, run of microbatches): its nodes share an owner.
  *
  * Order `ahead`: a carried item's feature lies on its owner from the begin. Its forward is then a node that takes
  * no time and is not part of the order; in the steady state its second node, `backward`, is the forward of the
  * next step's microbatch.
  */
 typedef struct mt_item {
-  int32_t stage, microbatch;
+  int32_t stage, microbatch; /* the first of the run */
+  int32_t turn;              /* in which runs are dealt out */
   int32_t region;
   int32_t forward;      /* node */
   int32_t backward;     /* node, or -1 */
@@ -50,14 +51,17 @@ typedef struct mt_instance {
   int32_t *body_begin; /* [P + 1] nodes body_begin[r] .. body_begin[r + 1] - 1 are rank r's, in order */
   int32_t *rank;       /* [nodes] of body nodes; -1: free */
   int32_t *item_of;    /* [nodes] -1: body */
-  mt_event *event;     /* [nodes] */
-  mt_ticks *length;    /* [nodes] */
-  double *seconds;     /* [nodes] */
+  mt_event *event;     /* [nodes] of the node's first microbatch */
+  int32_t *
+      part_begin; /* [nodes + 1] a node computes the microbatches parts[part_begin[node] .. part_begin[node + 1]) */
+  int32_t *parts;
+  mt_ticks *length;                 /* [nodes] */
+  double *seconds;                  /* [nodes] */
   int32_t *pred_begin, *succ_begin; /* [nodes + 1] */
   mt_arc *pred, *succ;
   mt_lag *lags;
   int32_t lag_count;
-  mt_item *items; /* [items] by stage, then microbatch */
+  mt_item *items; /* [items] by stage, then first microbatch */
   double unit;    /* seconds a tick */
   bool exact;     /* every time is a whole number of ticks; else rounded down */
   bool barrier;
@@ -87,9 +91,9 @@ static inline bool mt_instance_may_own(const mt_instance *instance, int32_t rank
   return rank >= instance->owner_first && rank < instance->owner_first + instance->owner_count;
 }
 
-/** The owner of a microbatch where they are dealt round robin, @p turn ranks on. */
-static inline int32_t mt_instance_dealt(const mt_instance *instance, int32_t microbatch, int32_t turn) {
-  return instance->owner_first + (microbatch + turn) % instance->owner_count;
+/** The owner of an item where they are dealt round robin, @p further ranks on. */
+static inline int32_t mt_instance_dealt(const mt_instance *instance, const mt_item *item, int32_t further) {
+  return instance->owner_first + (item->turn + further) % instance->owner_count;
 }
 
 static inline bool mt_instance_same_node(const mt_instance *instance, int32_t a, int32_t b) {
@@ -114,6 +118,9 @@ typedef struct mt_instance_request {
 
 motet_status mt_instance_build(mt_arena *arena, const mt_instance_request *request, motet_error *error,
                                mt_instance **instance);
+
+/** Seconds of one microbatch's part of a node. */
+double mt_instance_event_seconds(const mt_instance_request *request, const mt_event *event);
 
 /** Whether @p node is the forward of a carried item: no event. */
 static inline bool mt_instance_holds(const mt_instance *instance, int32_t node) {

@@ -13,6 +13,7 @@ static mt_cost_kind backward_kind(const mt_derivation *d, int32_t stage) {
   return whole ? MT_COST_BACKWARD : MT_COST_BACKWARD_X;
 }
 
+/* Of one event, a run of microbatches. */
 static motet_status average(const mt_derivation *d, const mt_cost_table *costs, mt_cost_kind column,
                             double *seconds, motet_error *error) {
   for (int32_t s = 0; s < d->stage_count; s++) {
@@ -24,7 +25,7 @@ static motet_status average(const mt_derivation *d, const mt_cost_table *costs, 
       sum += mt_cost_seconds(costs, kind, s, m);
       active++;
     }
-    seconds[s] = active > 0 ? sum / active : 0.0;
+    seconds[s] = active > 0 ? sum / active * d->regions[d->stages[s].region].skeleton.batch : 0.0;
     if (!(seconds[s] >= 0.0) || isinf(seconds[s]))
       return mt_error_set(
           error, MOTET_ERROR_ARGUMENT,

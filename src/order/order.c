@@ -65,16 +65,22 @@ static motet_status solve(mt_arena *arena, const mt_instance_request *request, d
 
 /* ---- order `ahead` ---- */
 
-/* How many features may be carried: as many as the largest of the regions concerned has, within the windows. */
+/* How many runs of features may be carried: as many as the largest of the regions concerned has, within the
+ * windows. */
 static int32_t carried_most(const mt_derivation *d) {
   int32_t most = 0;
   for (int32_t s = 0; s < d->stage_count; s++) {
     const mt_region *region = &d->regions[d->stages[s].region];
     if (!region->replicated || region->skeleton.order != MT_ORDER_AHEAD) continue;
-    int32_t active = 0;
-    for (int32_t m = 0; m < d->microbatches; m++) active += mt_stage_active(d, s, m);
-    if (region->skeleton.window > 0 && region->skeleton.window < active) active = region->skeleton.window;
-    if (active > most) most = active;
+    int32_t runs = 0, window = region->skeleton.window / region->skeleton.batch;
+    for (int32_t m = 0, last = -1; m < d->microbatches; m++) {
+      int32_t run = mt_stage_run(d, s, m);
+      if (run == last || !mt_stage_active(d, s, m)) continue;
+      runs++;
+      last = run;
+    }
+    if (window > 0 && window < runs) runs = window;
+    if (runs > most) most = runs;
   }
   return most;
 }
@@ -133,9 +139,8 @@ static motet_status choose_ahead(const mt_instance_request *request, motet_error
 
 /* With the carried features given, the next step's first encodes go where the ranks wait for the last one's end. */
 typedef struct tails {
-  double *end;     /* [P] */
-  int32_t *rank;   /* [items] where the item's next forward goes, or -1; NULL: nowhere */
-  double *seconds; /* [items] */
+  double *end;   /* [P] */
+  int32_t *rank; /* [items] where the item's next forward goes, or -1; NULL: nowhere */
 } tails;
 
 static bool fill_tails(mt_arena *arena, const mt_instance_request *request, const solution *s, const double *start,
@@ -143,8 +148,7 @@ static bool fill_tails(mt_arena *arena, const mt_instance_request *request, cons
   const mt_instance *instance = s->instance;
   t->end = MT_ARENA_NEW(arena, double, instance->ranks);
   t->rank = MT_ARENA_NEW(arena, int32_t, instance->item_count);
-  t->seconds = MT_ARENA_NEW(arena, double, instance->item_count);
-  if (t->end == NULL || t->rank == NULL || t->seconds == NULL) return false;
+  if (t->end == NULL || t->rank == NULL) return false;
   for (int32_t r = 0; r < instance->ranks; r++)
     if (s->plan->begin[r + 1] > s->plan->begin[r]) {
       int32_t last = s->plan->sequence[s->plan->begin[r + 1] - 1];
@@ -157,13 +161,15 @@ static bool fill_tails(mt_arena *arena, const mt_instance_request *request, cons
     const mt_skeleton *skeleton = &request->derivation->regions[item->region].skeleton;
     if (i == 0 || item->stage != item[-1].stage) placed = 0, open = true;
     t->rank[i] = -1;
-    if (skeleton->order != MT_ORDER_AHEAD || !open || (skeleton->window > 0 && placed == skeleton->window))
+    int32_t begin = instance->part_begin[item->forward], count = instance->part_begin[item->forward + 1] - begin;
+    if (skeleton->order != MT_ORDER_AHEAD || !open || (skeleton->window > 0 && placed + count > skeleton->window))
       continue;
-    double seconds = mt_cost_seconds(request->costs, MT_COST_FORWARD, item->stage, item->microbatch);
+    double seconds = 0;
+    for (int32_t k = 0; k < count; k++)
+      seconds += mt_cost_seconds(request->costs, MT_COST_FORWARD, item->stage, instance->parts[begin + k]);
     for (int32_t r = 0; r < instance->ranks; r++) {
       if (!mt_instance_may_own(instance, r)) continue;
-      if (skeleton->owner == MT_OWNER_ROUND_ROBIN && r != mt_instance_dealt(instance, item->microbatch, 0))
-        continue;
+      if (skeleton->owner == MT_OWNER_ROUND_ROBIN && r != mt_instance_dealt(instance, item, 0)) continue;
       if (t->rank[i] < 0 || t->end[r] < t->end[t->rank[i]]) t->rank[i] = r;
     }
     if (t->end[t->rank[i]] + seconds > makespan) {
@@ -172,8 +178,7 @@ static bool fill_tails(mt_arena *arena, const mt_instance_request *request, cons
       continue;
     }
     t->end[t->rank[i]] += seconds;
-    t->seconds[i] = seconds;
-    placed++;
+    placed += count;
   }
   return true;
 }
@@ -194,24 +199,33 @@ static bool bring_forward(mt_arena *arena, const solution *s) {
   return true;
 }
 
-static int64_t write_rank(const solution *s, int32_t rank, const double *start, const tails *t, mt_order *order,
-                          int64_t at) {
+/* A node's events, one a microbatch, from @p start on; returns their end. */
+static double write_node(const mt_instance_request *request, const mt_instance *instance, int32_t node,
+                         mt_event event, double start, mt_order *order, int64_t *at) {
+  for (int32_t i = instance->part_begin[node], end = instance->part_begin[node + 1]; i < end; i++) {
+    event.microbatch = instance->parts[i];
+    event.joined = i + 1 < end;
+    order->events[*at] = event;
+    order->start[(*at)++] = start;
+    start += mt_instance_event_seconds(request, &event);
+  }
+  return start;
+}
+
+static int64_t write_rank(const mt_instance_request *request, const solution *s, int32_t rank, const double *start,
+                          const tails *t, mt_order *order, int64_t at) {
   const mt_instance *instance = s->instance;
   double end = 0.0;
   for (int32_t i = s->plan->begin[rank]; i < s->plan->begin[rank + 1]; i++) {
     int32_t node = s->plan->sequence[i];
-    end = start[node] + instance->seconds[node];
     if (mt_instance_holds(instance, node)) continue;
-    order->events[at] = instance->event[node];
-    order->start[at++] = start[node];
+    end = write_node(request, instance, node, instance->event[node], start[node], order, &at);
   }
   for (int32_t i = 0; t->rank != NULL && i < instance->item_count; i++) {
     if (t->rank[i] != rank) continue;
     const mt_item *item = &instance->items[i];
-    order->events[at] =
-        (mt_event){.kind = MOTET_FWD, .next = true, .stage = item->stage, .microbatch = item->microbatch};
-    order->start[at++] = end;
-    end += t->seconds[i];
+    mt_event event = {.kind = MOTET_FWD, .next = true, .stage = item->stage};
+    end = write_node(request, instance, item->forward, event, end, order, &at);
   }
   return at;
 }
@@ -220,14 +234,14 @@ static motet_status write_order(mt_arena *arena, const mt_instance_request *requ
                                 motet_error *error, mt_order_result *result) {
   const mt_instance *instance = s->instance;
   const mt_order_options *options = request->options;
-  int64_t most = (int64_t)instance->node_count + instance->item_count;
+  int64_t parts = instance->part_begin[instance->node_count], most = 2 * parts; /* with the next step's */
   double *start = MT_ARENA_NEW(arena, double, instance->node_count);
   mt_order *order = &result->order;
   *order = (mt_order){.begin = MT_ARENA_NEW(arena, int64_t, instance->ranks + 1),
                       .events = MT_ARENA_NEW(arena, mt_event, most),
                       .start = MT_ARENA_NEW(arena, double, most),
                       .barrier = instance->barrier,
-                      .carried = MT_ARENA_NEW(arena, motet_carried, instance->item_count)};
+                      .carried = MT_ARENA_NEW(arena, motet_carried, parts)};
   if (start == NULL || order->begin == NULL || order->events == NULL || order->start == NULL ||
       order->carried == NULL || !bring_forward(arena, s))
     return mt_error_memory(error, (unsigned long long)most * 32, "an order");
@@ -239,14 +253,15 @@ static motet_status write_order(mt_arena *arena, const mt_instance_request *requ
   int64_t at = 0;
   for (int32_t r = 0; r < instance->ranks; r++) {
     order->begin[r] = at;
-    at = write_rank(s, r, start, &t, order, at);
+    at = write_rank(request, s, r, start, &t, order, at);
   }
   order->begin[instance->ranks] = at;
   for (int32_t i = 0; i < instance->item_count; i++) {
     const mt_item *item = &instance->items[i];
-    if (!item->carried) continue;
-    order->carried[order->carried_count++] =
-        (motet_carried){.stage = item->stage, .microbatch = item->microbatch, .rank = s->plan->rank[item->forward]};
+    for (int32_t k = instance->part_begin[item->forward];
+         item->carried && k < instance->part_begin[item->forward + 1]; k++)
+      order->carried[order->carried_count++] = (motet_carried){
+          .stage = item->stage, .microbatch = instance->parts[k], .rank = s->plan->rank[item->forward]};
   }
   return MOTET_OK;
 }

@@ -77,7 +77,7 @@ static bool run_baselines(maker *k, bool fill) {
   if (!fill) return true; /* `prefix` is asked for, not undercut */
   for (int32_t i = 0; i < instance->item_count; i++) {
     int32_t fixed = instance->items[i].fixed_owner;
-    k->owner[i] = fixed >= 0 ? fixed : mt_instance_dealt(instance, instance->items[i].microbatch, 0);
+    k->owner[i] = fixed >= 0 ? fixed : mt_instance_dealt(instance, &instance->items[i], 0);
   }
   run_greedy(k, &prefix);
   if (mt_candidate_inline(k->arena, instance, k->timeline, k->trial)) keep_better(k);
@@ -118,8 +118,7 @@ static void run_owner_maps(maker *k, int64_t work) {
   mt_ticks current = INT64_MAX;
   for (int32_t turn = 0; turn < ranks; turn++) {
     for (int32_t i = 0; i < items; i++)
-      if (instance->items[i].fixed_owner < 0)
-        k->owner[i] = mt_instance_dealt(instance, instance->items[i].microbatch, turn);
+      if (instance->items[i].fixed_owner < 0) k->owner[i] = mt_instance_dealt(instance, &instance->items[i], turn);
     mt_ticks before = k->best->makespan;
     for (mt_ticks low = k->bound, high = before; low < high;) {
       mt_ticks target = low + (high - low) / 2;

@@ -1,9 +1,9 @@
 #include "program/pipeline.h"
 
-/* What stands in a slot, in this order; the slot's event and what it sends follow. Receives are posted first:
- * nothing that blocks may stand in front of them. Senders' waits come last: by then the event's inputs are there,
- * so that the rank has reached the time at which the event starts. What a backward needs is computed again while
- * its gradient is on the way. */
+/* What stands in a slot, in this order; the slot's event, or joined events, and what they send follow. Receives are
+ * posted first: nothing that blocks may stand in front of them. Senders' waits come last: by then the event's
+ * inputs are there, so that the rank has reached the time at which the event starts. What a backward needs is
+ * computed again while its gradient is on the way. */
 enum {
   PART_CARRIED,
   PART_RECEIVE,
@@ -75,7 +75,7 @@ static void put_events(writer *this) {
     int32_t slot = mt_event_slot(lowering, e);
     motet_instruction instruction = no_instruction;
     instruction.kind = event->kind;
-    instruction.flags = event->next ? MOTET_FLAG_NEXT : 0;
+    instruction.flags = (event->next ? MOTET_FLAG_NEXT : 0) | (event->joined ? MOTET_FLAG_JOINED : 0);
     instruction.stage = event->stage;
     instruction.microbatch = event->microbatch;
     instruction.range =
@@ -88,6 +88,7 @@ static void put_events(writer *this) {
     }
     if (!loads(lowering, event)) continue;
     instruction.kind = MOTET_LOAD;
+    instruction.flags &= MOTET_FLAG_NEXT;
     put(this, slot, PART_LOAD, instruction);
   }
 }

@@ -51,14 +51,16 @@ static inline int32_t mt_replica_columns(const mt_replica *replica) {
 /* ---- Between pipeline.c, transfer.c and emit.c ---- */
 
 /** One transfer between two ranks. Events are numbers in mt_order.events; a slot is the gap before an event, or
- * behind a rank's last: slot(event of rank r) = event + r, and rank r's last slot is begin[r + 1] + r. */
+ * behind a rank's last: slot(event of rank r) = event + r, and rank r's last slot is begin[r + 1] + r. Joined
+ * events have the slot of the first of them. */
 typedef struct mt_transfer {
   int32_t edge, microbatch;
   int32_t column; /* the share that makes or reads it, or the microbatch */
   int32_t sender, receiver;
-  int32_t producer;   /* event; -1: carried, there when the step begins */
+  int32_t producer;   /* event, the last of those joined with it; -1: carried, there when the step begins */
   int32_t consumer;   /* event */
-  int32_t wait_event; /* the event before which the receiver waits: the consumer, or earlier at a barrier */
+  int32_t wait_event; /* the event before which the receiver waits: the first of those joined with the consumer, or
+                         earlier at a barrier */
   int32_t post_slot;  /* where the receive is posted */
   int32_t wait_slot;  /* where the sender waits */
   bool gradient;
@@ -80,6 +82,7 @@ typedef struct mt_lowering {
      BWD or BWD_X. */
   int32_t *owner, *forward, *backward;
   int32_t *event_rank; /* [events] */
+  int32_t *run_begin;  /* [events] the first of the events joined with it */
   /* Edges by stage: out_edges[out_begin[s] .. out_begin[s + 1]) leave s; likewise in. */
   int32_t *out_begin, *out_edges, *in_begin, *in_edges;
   /* In the order in which they are sent: by sender, producer, edge. */
@@ -106,8 +109,14 @@ static inline int32_t mt_event_column(const mt_lowering *lowering, int32_t rank,
   return lowering->spread->place[microbatch * lowering->width + rank % lowering->width];
 }
 
+/** The last of the events joined with @p event. */
+static inline int32_t mt_event_run_last(const mt_lowering *lowering, int32_t event) {
+  while (lowering->order->events[event].joined) event++;
+  return event;
+}
+
 static inline int32_t mt_event_slot(const mt_lowering *lowering, int32_t event) {
-  return event + lowering->event_rank[event];
+  return lowering->run_begin[event] + lowering->event_rank[event];
 }
 
 #endif

@@ -15,10 +15,6 @@
  * all, senders wait at the end. */
 enum { CAUSAL_STEPS_MAX = 1 << 26 };
 
-static int32_t begin_slot(const mt_lowering *lowering, int32_t rank) {
-  return (int32_t)lowering->order->begin[rank] + rank;
-}
-
 static int32_t end_slot(const mt_lowering *lowering, int32_t rank) {
   return (int32_t)lowering->order->begin[rank + 1] + rank;
 }
@@ -34,9 +30,9 @@ static motet_status place_receives(mt_lowering *lowering, motet_error *error) {
   for (int32_t t = lowering->transfer_count - 1; t >= 0; t--) {
     mt_transfer *transfer = &lowering->transfers[t];
     int32_t receiver = transfer->receiver;
-    int32_t first = begin_slot(lowering, receiver);
-    int32_t slot = mt_event_slot(lowering, transfer->wait_event);
-    slot = slot - first > lowering->options.receive_ahead ? slot - lowering->options.receive_ahead : first;
+    int32_t first = (int32_t)lowering->order->begin[receiver], ahead = lowering->options.receive_ahead;
+    int32_t event = transfer->wait_event - first > ahead ? transfer->wait_event - ahead : first;
+    int32_t slot = mt_event_slot(lowering, event);
     if (seen_sender[receiver] == transfer->sender && earliest[receiver] < slot) slot = earliest[receiver];
     seen_sender[receiver] = transfer->sender;
     earliest[receiver] = slot;
@@ -62,8 +58,8 @@ static bool is_timeline(const mt_lowering *lowering) {
   return true;
 }
 
-/* The slot of the sender's first event behind the producer with `values[event] >= bound`, or its last slot. The
- * values never fall along a list. */
+/* The slot of the sender's first event behind the producer, of those that begin a run, with `values[event] >=
+ * bound`, or its last slot. The values never fall along a list. */
 static int32_t first_reaching(const mt_lowering *lowering, const mt_transfer *transfer, const double *values,
                               double bound) {
   const int64_t *begin = &lowering->order->begin[transfer->sender];
@@ -75,6 +71,7 @@ static int32_t first_reaching(const mt_lowering *lowering, const mt_transfer *tr
     else
       low = middle + 1;
   }
+  while (low < begin[1] && lowering->run_begin[low] < low) low++;
   return (int32_t)low + transfer->sender;
 }
 

@@ -120,7 +120,7 @@ static motet_status build_derivation(import *this) {
       cached == NULL || chunks == NULL)
     return mt_error_memory(this->error, (unsigned long long)this->stages * sizeof(mt_stage), "an imported order");
   *region = (mt_region){.name = name,
-                        .skeleton = {.kind = MT_SKELETON_1F1B, .virtual_stages = 1, .data = 1},
+                        .skeleton = {.kind = MT_SKELETON_1F1B, .virtual_stages = 1, .data = 1, .batch = 1},
                         .module_end = 1,
                         .layer_end = this->stages,
                         .slabs = this->stages,

@@ -72,6 +72,28 @@ static motet_status index_event(mt_lowering *lowering, int32_t rank, int32_t eve
   return MOTET_OK;
 }
 
+/* Finds the runs of joined events, and checks that each is one computation. */
+static motet_status index_runs(mt_lowering *lowering, motet_error *error) {
+  const mt_order *order = lowering->order;
+  for (int32_t rank = 0; rank < lowering->ranks; rank++)
+    for (int32_t e = (int32_t)order->begin[rank]; e < order->begin[rank + 1]; e++) {
+      const mt_event *this = &order->events[e], *before = e > order->begin[rank] ? this - 1 : NULL;
+      bool inside = before != NULL && before->joined;
+      lowering->run_begin[e] = inside ? lowering->run_begin[e - 1] : e;
+      bool last = e + 1 == order->begin[rank + 1];
+      if (!(last && this->joined) &&
+          (!inside || (before->kind == this->kind && before->stage == this->stage && before->next == this->next)))
+        continue;
+      mt_error_set(
+          error, MOTET_ERROR_ARGUMENT,
+          "event %lld of rank %d (kind %d, stage %d, microbatch %d) is joined with none of its kind and stage",
+          (long long)(e - order->begin[rank]), rank, this->kind, this->stage, this->microbatch);
+      illegal(error, lowering, rank, e, this->microbatch);
+      return MOTET_ERROR_ARGUMENT;
+    }
+  return MOTET_OK;
+}
+
 /* Forward events first: a replicated stage's backward belongs where its forward ran. */
 static motet_status index_events(mt_lowering *lowering, motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
@@ -81,9 +103,12 @@ static motet_status index_events(mt_lowering *lowering, motet_error *error) {
   lowering->forward = MT_ARENA_NEW(lowering->arena, int32_t, cells);
   lowering->backward = MT_ARENA_NEW(lowering->arena, int32_t, cells);
   lowering->event_rank = MT_ARENA_NEW(lowering->arena, int32_t, lowering->event_count);
+  lowering->run_begin = MT_ARENA_NEW(lowering->arena, int32_t, lowering->event_count);
   if (lowering->owner == NULL || lowering->forward == NULL || lowering->backward == NULL ||
-      lowering->event_rank == NULL)
+      lowering->event_rank == NULL || lowering->run_begin == NULL)
     return mt_error_memory(error, cells * 12, "the events' places");
+  motet_status runs = index_runs(lowering, error);
+  if (runs != MOTET_OK) return runs;
   for (size_t i = 0; i < cells; i++)
     lowering->owner[i] = lowering->forward[i] = lowering->backward[i] = MT_EVENT_NONE;
   for (int32_t i = 0; i < order->carried_count; i++) {
@@ -177,9 +202,9 @@ static motet_status join(mt_lowering *lowering, int32_t edge, int32_t microbatch
       .column = column,
       .sender = sender,
       .receiver = receiver,
-      .producer = producer >= 0 ? producer : -1,
+      .producer = producer >= 0 ? mt_event_run_last(lowering, producer) : -1,
       .consumer = consumer,
-      .wait_event = consumer,
+      .wait_event = lowering->run_begin[consumer],
       .gradient = gradient,
   };
   return MOTET_OK;
@@ -273,7 +298,9 @@ static motet_status collect(mt_lowering *lowering, motet_error *error) {
     motet_status status = join_carried(lowering, rank, error);
     for (int32_t e = (int32_t)order->begin[rank]; status == MOTET_OK && e < order->begin[rank + 1]; e++) {
       lowering->departure_begin[e] = lowering->transfer_count;
-      status = join_event(lowering, e, error);
+      if (order->events[e].joined) continue; /* what a run makes leaves it behind its last event */
+      for (int32_t part = lowering->run_begin[e]; status == MOTET_OK && part <= e; part++)
+        status = join_event(lowering, part, error);
     }
     if (status != MOTET_OK) return status;
   }

@@ -28,7 +28,8 @@ static void random_skeleton(mt_random *random, mt_text *text) {
   case 1: mt_text_append(text, "gpipe"); return;
   case 2:
     mt_text_append(text, "1f1b");
-    if (chance(random, 50)) mt_text_append(text, "(virtual=%d)", 1 + below(random, 4));
+    if (chance(random, 50))
+      mt_text_append(text, "(virtual=%d, batch=%d)", 1 + below(random, 4), 1 + below(random, 3));
     return;
   default: break;
   }
@@ -37,6 +38,7 @@ static void random_skeleton(mt_random *random, mt_text *text) {
   if (chance(random, 30)) mt_text_append(text, "%sowner=%s", count++ ? "," : "", owners[below(random, 2)]);
   if (chance(random, 50)) mt_text_append(text, "%sorder=%s", count++ ? "," : "", orders[below(random, 3)]);
   if (chance(random, 30)) mt_text_append(text, "%swindow=%d", count++ ? " , " : "", 1 + below(random, 20));
+  if (chance(random, 30)) mt_text_append(text, "%sbatch=%d", count++ ? ", " : "", 1 + below(random, 9));
   mt_text_append(text, ")");
 }
 
@@ -46,7 +48,7 @@ static bool same_term(const mt_term *a, const mt_term *b) {
     if (strcmp(a->modules[i], b->modules[i]) != 0) return false;
   return a->skeleton.kind == b->skeleton.kind && a->skeleton.virtual_stages == b->skeleton.virtual_stages &&
          a->skeleton.order == b->skeleton.order && a->skeleton.owner == b->skeleton.owner &&
-         a->skeleton.window == b->skeleton.window;
+         a->skeleton.window == b->skeleton.window && a->skeleton.batch == b->skeleton.batch;
 }
 
 /* print, parse, print: the same tree and the same text. */
@@ -173,17 +175,19 @@ static void random_model(mt_random *random, mt_arena *arena, random_case *c) {
 }
 
 static void random_terms(mt_random *random, random_case *c) {
-  static const char *const sharded[] = {"1f1b", "gpipe", "1f1b(virtual=2)", "1f1b(virtual=3)"};
+  static const char *const sharded[2][4] = {
+      {"1f1b", "gpipe", "1f1b(virtual=2)", "1f1b(virtual=3)"},
+      {"1f1b(batch=3)", "gpipe(batch=3)", "1f1b(virtual=2, batch=3)", "1f1b(virtual=3, batch=3)"}};
   static const char *const hosted_or_replicated[] = {"inline", "transpose", "transpose(window=3)",
                                                      "transpose(order=prefix)", "transpose(order=ahead)"};
-  int32_t gpipe = chance(random, 25);
+  int32_t gpipe = chance(random, 25), together = chance(random, 25);
   mt_text_append(&c->schedule, "<");
   for (int32_t m = 0; m < c->model->module_count;) {
     mt_text_append(&c->schedule, "%s%s", m > 0 ? ", " : "", c->model->modules[m].name);
     for (m++; m < c->model->module_count && chance(random, 35); m++)
       mt_text_append(&c->schedule, "+%s", c->model->modules[m].name);
-    const char *skeleton =
-        chance(random, 55) ? sharded[gpipe ? 1 : below(random, 4)] : hosted_or_replicated[below(random, 5)];
+    const char *skeleton = chance(random, 55) ? sharded[together][gpipe ? 1 : below(random, 4)]
+                                              : hosted_or_replicated[below(random, 5)];
     mt_text_append(&c->schedule, ": %s", skeleton);
   }
   mt_text_append(&c->schedule, ">");
@@ -322,6 +326,21 @@ static int required_backward(mt_gate gate) {
   return gate == MT_GATE_NONE ? -1 : gate == MT_GATE_INPUT ? MOTET_BWD_X : MOTET_BWD;
 }
 
+/* Events are joined with the one behind them iff both are of one stage and kind and of the same `batch`
+ * microbatches of their pipeline, and those stand in order. */
+static void check_runs(const mt_derivation *d) {
+  for (int32_t r = 0; r < d->ranks; r++)
+    for (int64_t i = d->body_begin[r]; i < d->body_begin[r + 1]; i++) {
+      const mt_event *event = &d->body[i], *next = i + 1 < d->body_begin[r + 1] ? event + 1 : NULL;
+      const mt_region *region = &d->regions[d->stages[event->stage].region];
+      int32_t each = region->data * region->skeleton.batch;
+      bool together = next != NULL && next->stage == event->stage && next->kind == event->kind &&
+                      next->microbatch / each == event->microbatch / each;
+      assert_int_equal(event->joined, together);
+      if (together) assert_true(next->microbatch > event->microbatch);
+    }
+}
+
 /* Every required event of the body once, on its stage's rank. */
 static void check_events(const mt_derivation *d, int *forwards, int *backwards) {
   for (int32_t r = 0; r < d->ranks; r++)
@@ -379,6 +398,20 @@ static bool run_replicated(progress *p) {
   return moved;
 }
 
+/* Events that are joined need all their inputs before, and have no output before the last of them. */
+static bool run_together(progress *p, int64_t *at) {
+  const mt_event *first = &p->d->body[*at], *event = first;
+  bool forward = first->kind == MOTET_FWD, ready = true;
+  for (bool more = true; more; event++) {
+    ready = ready && (forward ? forward_ready : backward_ready)(p, event->stage, event->microbatch);
+    more = event->joined;
+  }
+  for (const mt_event *done = first; ready && done < event; done++)
+    (forward ? p->forward : p->backward)[done->stage * p->d->microbatches + done->microbatch] = true;
+  if (ready) *at += event - first;
+  return ready;
+}
+
 /* Plain dependency simulation: each rank goes on while its next event's inputs exist. */
 static void check_executable(mt_arena *arena, const mt_derivation *d, const char *schedule) {
   size_t cells = (size_t)d->stage_count * (size_t)d->microbatches;
@@ -388,12 +421,7 @@ static void check_executable(mt_arena *arena, const mt_derivation *d, const char
   for (bool moved = true; moved;) {
     moved = run_replicated(&p);
     for (int32_t r = 0; r < d->ranks; r++)
-      for (; at[r] < d->body_begin[r + 1]; at[r]++, moved = true) {
-        const mt_event *event = &d->body[at[r]];
-        bool forward = event->kind == MOTET_FWD;
-        if (!(forward ? forward_ready : backward_ready)(&p, event->stage, event->microbatch)) break;
-        (forward ? p.forward : p.backward)[event->stage * d->microbatches + event->microbatch] = true;
-      }
+      while (at[r] < d->body_begin[r + 1] && run_together(&p, &at[r])) moved = true;
   }
   for (int32_t r = 0; r < d->ranks; r++)
     if (at[r] < d->body_begin[r + 1])
@@ -410,6 +438,7 @@ static void check_derivation(mt_arena *arena, const mt_derivation *d, const char
   check_edges(arena, d, stage_of, reach);
   check_gates(d, reach);
   check_events(d, forwards, backwards);
+  check_runs(d);
   check_executable(arena, d, schedule);
 }
 

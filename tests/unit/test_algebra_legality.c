@@ -54,6 +54,17 @@ static const refusal refusals[] = {
      "window",
      "v",
      {"window=7", "all 8", "window=8 or more", "order=fill"}},
+    {"v:t l:t",
+     "<transpose(window=3, batch=4), 1f1b>",
+     "window",
+     "v",
+     {"4 features at a time", "window=4 or more"}},
+    {"v:t l:t", "<1f1b(batch=2), 1f1b>", "mixed", "l", {"1f1b(batch=2)", "one and the same batch"}},
+    {"v:t p:t l:t",
+     "<transpose(batch=2), transpose, 1f1b>",
+     "neighbours",
+     "p",
+     {"transpose(batch=2)", "equal options"}},
 };
 
 static void test_refusals(void **state) {
