@@ -29,7 +29,10 @@ static void forecast(const char *job_text, published_row *row) {
   motet_status status = mt_cluster_job_parse(arena, job_text, strlen(job_text), row->run, 0, NULL, &error, &job);
   if (status == MOTET_OK) status = mt_cluster_job_open(arena, &job, &error, &setup);
   if (status == MOTET_OK) status = mt_cluster_plan_make(arena, &setup, &error, &made);
-  if (status != MOTET_OK) gpt_stop(error.text);
+  if (status != MOTET_OK) {
+    mt_error_context(&error, status, "%s", row->run);
+    gpt_stop(error.text);
+  }
   row->forecast = made.plan.simulation->makespan;
   for (int32_t r = 0; r < made.plan.program->ranks; r++)
     row->memory_bytes = fmax(row->memory_bytes, (double)made.plan.verification.memory[r].peak_bytes);
@@ -38,7 +41,7 @@ static void forecast(const char *job_text, published_row *row) {
 }
 
 int published_rows_read(const char *path, published_row rows[PUBLISHED_ROWS_MAX]) {
-  char line[1024];
+  char line[2048];
   int count = 0;
   FILE *file = fopen(path, "r");
   if (file == NULL) gpt_stop(path);

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { PUBLISHED_ROWS_MAX = 64 };
+enum { PUBLISHED_ROWS_MAX = 128 };
 
 typedef struct published_row {
   char kind[24], run[96], source[24];

@@ -14,7 +14,8 @@
   .matmul_efficiency = 0.85, .attention_efficiency = 0.55, .memory_efficiency = 0.93, .matmul_half_width = 64,     \
   .matmul_depth = 430, .layer_host_seconds = 0.97e-3, .collective_units = 20
 
-/* Products as fitted on one run of a large model on H100 (docs/forecast.md); the rest as assumed. */
+/* Products as fitted on one run of a large model on H100 (docs/forecast.md); the rest as assumed. Its successors'
+ * were not fitted: the same is assumed. */
 #define FITTED_H100                                                                                                \
   .matmul_efficiency = 0.63, .attention_efficiency = 0.5, .memory_efficiency = 0.8, .matmul_half_width = 64,       \
   .matmul_depth = 430, .layer_host_seconds = 0.5e-3, .collective_units = 20
@@ -52,6 +53,7 @@ static const mt_cluster presets[] = {
                 .bfloat16_flops = 989.4e12,
                 .float16_flops = 989.4e12,
                 .float32_flops = 66.9e12,
+                .float8_flops = 1978.9e12,
                 .memory_bytes = 80e9,
                 .memory_bytes_per_second = 3350e9,
                 .host_bytes_per_second = 64e9,
@@ -64,6 +66,7 @@ static const mt_cluster presets[] = {
                 .bfloat16_flops = 989.4e12,
                 .float16_flops = 989.4e12,
                 .float32_flops = 66.9e12,
+                .float8_flops = 1978.9e12,
                 .memory_bytes = 80e9,
                 .memory_bytes_per_second = 3350e9,
                 .host_bytes_per_second = 64e9,
@@ -76,12 +79,52 @@ static const mt_cluster presets[] = {
                 .bfloat16_flops = 989.4e12,
                 .float16_flops = 989.4e12,
                 .float32_flops = 66.9e12,
+                .float8_flops = 1978.9e12,
                 .memory_bytes = 141e9,
                 .memory_bytes_per_second = 4800e9,
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
      .levels = {{"node", 8, {3e-6, 450e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .level_count = 2},
+    {.name = "b200",
+     .device = {.name = "B200 SXM6 180GB",
+                .bfloat16_flops = 2250e12,
+                .float16_flops = 2250e12,
+                .float32_flops = 75e12,
+                .float8_flops = 4500e12,
+                .memory_bytes = 180e9,
+                .memory_bytes_per_second = 8000e9,
+                .host_bytes_per_second = 64e9,
+                .compute_units = 148,
+                FITTED_H100},
+     .levels = {{"node", 8, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .level_count = 2},
+    {.name = "gb200",
+     .device = {.name = "GB200 NVL72 186GB",
+                .bfloat16_flops = 2500e12,
+                .float16_flops = 2500e12,
+                .float32_flops = 80e12,
+                .float8_flops = 5000e12,
+                .memory_bytes = 186e9,
+                .memory_bytes_per_second = 8000e9,
+                .host_bytes_per_second = 225e9,
+                .compute_units = 148,
+                FITTED_H100},
+     .levels = {{"rack", 72, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .level_count = 2},
+    {.name = "gb300",
+     .device = {.name = "GB300 NVL72 279GB",
+                .bfloat16_flops = 2500e12,
+                .float16_flops = 2500e12,
+                .float32_flops = 80e12,
+                .float8_flops = 5000e12,
+                .memory_bytes = 279e9,
+                .memory_bytes_per_second = 8000e9,
+                .host_bytes_per_second = 225e9,
+                .compute_units = 148,
+                FITTED_H100},
+     .levels = {{"rack", 72, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 100e9}, REACHED_NDR}},
      .level_count = 2},
     {.name = "ascend-910b",
      .device = {.name = "Ascend 910B2 64GB",
@@ -111,7 +154,7 @@ static const mt_cluster presets[] = {
 enum { PRESETS = sizeof presets / sizeof *presets };
 
 const char *mt_cluster_presets(void) {
-  return "a100-40gb, a100-80gb, h100, h800, h200, ascend-910b, ascend-910c-supernode";
+  return "a100-40gb, a100-80gb, h100, h800, h200, b200, gb200, gb300, ascend-910b, ascend-910c-supernode";
 }
 
 motet_status mt_cluster_resize(mt_cluster *cluster, int32_t devices, motet_error *error) {

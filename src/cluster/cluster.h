@@ -20,7 +20,7 @@ enum { MT_CLUSTER_NAME_SIZE = 64, MT_CLUSTER_LEVELS = 8 };
 
 typedef struct mt_device {
   char name[MT_CLUSTER_NAME_SIZE];
-  double bfloat16_flops, float16_flops, float32_flops; /* dense peaks; 0: none stated */
+  double bfloat16_flops, float16_flops, float32_flops, float8_flops; /* dense peaks; 0: none stated */
   double memory_bytes, memory_bytes_per_second;
   double host_bytes_per_second; /* to host memory, one direction; 0: not stated */
   double matmul_efficiency, attention_efficiency, memory_efficiency; /* of the peaks, at large sizes */

@@ -32,6 +32,7 @@ static const row device_rows[] = {
     {"bfloat16", MT_QUANTITY_FLOPS, AT(mt_device, bfloat16_flops), 1e6, 1e18, true, false, false},
     {"float16", MT_QUANTITY_FLOPS, AT(mt_device, float16_flops), 1e6, 1e18, false, false, false},
     {"float32", MT_QUANTITY_FLOPS, AT(mt_device, float32_flops), 1e6, 1e18, false, false, false},
+    {"float8", MT_QUANTITY_FLOPS, AT(mt_device, float8_flops), 1e6, 1e18, false, false, false},
     {"memory", MT_QUANTITY_BYTES, AT(mt_device, memory_bytes), 1e6, 1e15, true, false, false},
     {"memory_bandwidth", MT_QUANTITY_BYTES_A_SECOND, AT(mt_device, memory_bytes_per_second), 1e6, 1e15, true, false,
      false},

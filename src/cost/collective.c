@@ -43,11 +43,12 @@ double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit 
 }
 
 double mt_collective_all_to_all_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t ranks,
-                                        int32_t stride, double bytes, double sent_once) {
+                                        int32_t stride, double bytes, mt_sent_parts sent) {
   if (ranks <= 1) return 0;
   mt_collective_links links = mt_collective_links_of(cluster, fit, stride);
   double inside = links.ranks_inside < ranks ? links.ranks_inside : ranks;
-  double near = (ranks > inside && sent_once < 1 ? ranks - ranks / inside : inside - 1) / ranks * bytes;
-  double far = (ranks - inside) / ranks * sent_once * bytes;
+  double near =
+      (ranks > inside && sent.between < 1 ? ranks - ranks / inside : inside - 1) / ranks * sent.inside * bytes;
+  double far = (ranks - inside) / ranks * sent.between * bytes;
   return fit->start_seconds + fit->doubling_seconds * log2(ranks) + fmax(near / links.inside, far / links.between);
 }

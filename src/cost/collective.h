@@ -36,10 +36,15 @@ mt_collective_links mt_collective_links_of(const mt_cluster *cluster, const mt_c
 double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, mt_collective kind,
                              int32_t ranks, int32_t stride, double bytes);
 
+/** Parts of an all-to-all's bytes that go: below 1 where what several receivers want goes once. */
+typedef struct mt_sent_parts {
+  double inside;  /* over links inside a node: once to a rank */
+  double between; /* between nodes: once to a node, and handed on inside */
+} mt_sent_parts;
+
 /** An all-to-all in which each rank has @p bytes for all ranks together: inside a node over the rank's own link,
- * between nodes through its own port. What crosses nodes is @p sent_once of it: below 1 where bytes for several
- * ranks of a node cross once and are handed on inside. */
+ * between nodes through its own port. */
 double mt_collective_all_to_all_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t ranks,
-                                        int32_t stride, double bytes, double sent_once);
+                                        int32_t stride, double bytes, mt_sent_parts sent);
 
 #endif

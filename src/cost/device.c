@@ -6,6 +6,15 @@
 
 enum { ADAM_BYTES = 38 };
 
+/* A value of two bytes is read, and written as one byte twice: products for weights want it transposed. */
+enum { CAST_BYTES = 4 };
+
+/* Bytes of element-wise work where every operation is a kernel of its own and norms compute in float32, to those of
+ * fused kernels. Counted on a Llama block as transformers writes it, bytes a value of a row: two norms of 36 (cast,
+ * square, mean, scale, cast, weight), rotary embeddings of queries and keys 40, a gate 10 for each of 2.7 values of
+ * the inner width, two residual sums of 6: 151 to 44. */
+static const double EAGER_BYTES = 3.4;
+
 /* Scores that are stored: softmax reads and writes two bytes, dropout the same and a mask of one; backward dropout
  * reads a gradient and the mask and writes, softmax reads a gradient and its result and writes. What products move
  * of them is theirs. */
@@ -21,7 +30,7 @@ typedef struct map_seconds {
 } map_seconds;
 
 static map_seconds map_on_device(const mt_device *device, const mt_product *product, const double *extents,
-                                 const mt_device_share *share) {
+                                 const mt_device_share *share, bool float8) {
   double rows = extents[product->rows], in = (double)product->in, out = (double)product->out;
   double copies = (double)product->copies;
   if (product->rows == MT_ROWS_ROUTED && share->expert_parallel > 1) {
@@ -32,10 +41,19 @@ static map_seconds map_on_device(const mt_device *device, const mt_product *prod
   } else {
     out /= share->tensor_parallel;
   }
+  /* Rows and their gradients are cast; whole rows on the tensor rank that has them. */
+  double divided = share->sequence_parallel && product->rows != MT_ROWS_ROUTED ? share->tensor_parallel : 1;
+  double taken = rows * in / (product->split_input ? 1 : divided);
+  double given = rows * out / (product->split_input ? divided : 1);
   rows /= copies;
-  return (map_seconds){.forward = mt_product_seconds(device, &(mt_product_shape){rows, out, in, copies}),
-                       .input = mt_product_seconds(device, &(mt_product_shape){rows, in, out, copies}),
-                       .weight = mt_product_seconds(device, &(mt_product_shape){in, out, rows, copies})};
+  map_seconds result = {.forward = mt_product_seconds(device, &(mt_product_shape){rows, out, in, copies, float8}),
+                        .input = mt_product_seconds(device, &(mt_product_shape){rows, in, out, copies, float8}),
+                        .weight = mt_product_seconds(device, &(mt_product_shape){in, out, rows, copies, float8})};
+  if (float8) {
+    result.forward += mt_device_moved_seconds(device, CAST_BYTES * taken);
+    result.input += mt_device_moved_seconds(device, CAST_BYTES * given);
+  }
+  return result;
 }
 
 /* Maps that follow each other from the same rows and width are one product: queries, keys and values, a gate and
@@ -63,8 +81,8 @@ static attention_seconds stored_attention(const mt_device *device, const mt_rate
                                           double rows, int32_t parts) {
   double side = square / rows, heads = rates->heads / parts;
   double width = rates->forward_flops / (4 * rates->heads); /* mean of a head's keys and values */
-  const mt_product_shape scores = {side, side, width, heads * rows / side};
-  const mt_product_shape values = {side, width, side, heads * rows / side};
+  const mt_product_shape scores = {side, side, width, heads * rows / side, false};
+  const mt_product_shape values = {side, width, side, heads * rows / side, false};
   double both = mt_product_seconds(device, &scores) + mt_product_seconds(device, &values);
   double bytes = square * heads;
   return (attention_seconds){.forward = both + mt_device_moved_seconds(device, SCORE_BYTES * bytes),
@@ -111,7 +129,7 @@ static double element_wise(const mt_device *device, const mt_layer_design *desig
     moved += (extents[e] * rates->moved_bytes - row) / share->tensor_parallel +
              (share->sequence_parallel ? row / share->tensor_parallel : row);
   }
-  return mt_device_moved_seconds(device, moved);
+  return mt_device_moved_seconds(device, (share->eager ? EAGER_BYTES : 1) * moved);
 }
 
 void mt_device_layer_seconds(const mt_device *device, const mt_architecture *architecture, int32_t layer,
@@ -119,10 +137,12 @@ void mt_device_layer_seconds(const mt_device *device, const mt_architecture *arc
                              mt_device_seconds *seconds) {
   const mt_layer_design *design = &architecture->designs[architecture->model->layers[layer].kind];
   map_seconds maps = {0};
+  /* Tables and heads stay in bfloat16. */
+  bool float8 = share->float8 && design->product_count > 1;
   for (int32_t p = 0; p < design->product_count;) {
     mt_product joined;
     p = joined_maps(design, p, &joined);
-    map_seconds one = map_on_device(device, &joined, extents, share);
+    map_seconds one = map_on_device(device, &joined, extents, share, float8);
     maps.forward += one.forward;
     maps.input += one.input;
     maps.weight += one.weight;

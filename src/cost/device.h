@@ -14,6 +14,8 @@ typedef struct mt_device_share {
   int32_t tensor_parallel; /* devices that divide each layer; at least 1 */
   bool sequence_parallel;  /* they divide whole rows, too */
   bool stored_scores;      /* attention without fusion: scores of the full square are written, masked and read */
+  bool float8;             /* linear maps of blocks multiply in float8 */
+  bool eager;              /* element-wise operations one by one */
   int32_t expert_parallel; /* above 1: so many devices share routed experts, and tensor ranks divide their tokens */
   double worst_routing;    /* routed rows that a device computes, to those that it brings; 0: as many */
 } mt_device_share;

@@ -85,7 +85,7 @@ static void add_context(const mt_forecast *forecast, const mt_parallel *parallel
                  ((double)context * parallel->tensor * parallel->samples);
   if (parallel->ulysses > 1) {
     double once = mt_collective_all_to_all_seconds(forecast->cluster, &forecast->fit, parallel->ulysses,
-                                                   parallel->tensor, (1 + g) * bytes, 1);
+                                                   parallel->tensor, (1 + g) * bytes, (mt_sent_parts){1, 1});
     exchange->forward += 2 * once;
     exchange->input += 2 * once;
   }
@@ -98,12 +98,23 @@ static void add_context(const mt_forecast *forecast, const mt_parallel *parallel
   }
 }
 
-/* A token with k experts, spread evenly over n nodes, has experts on n(1 - (1 - 1/n)^k) of them, and crosses to
- * each once (as DeepSeek-V3's and DeepEP's dispatch, arXiv 2412.19437, section 3.2.2): part of its k copies. */
-static double crossing_part(const mt_forecast *forecast, int32_t ranks, int64_t experts_per_token) {
-  double nodes = ceil((double)ranks / mt_cluster_links(forecast->cluster).ranks_per_node);
+/* Of n places a token's k experts are at `mean`, or, spread evenly, at n(1 - (1 - 1/n)^k): as a part of its k
+ * copies.
+ */
+static double distinct_part(double places, double mean, int64_t experts_per_token) {
   double k = experts_per_token > 0 ? (double)experts_per_token : 1;
-  return nodes > 1 ? nodes * (1 - pow(1 - 1 / nodes, k)) / k : 1;
+  if (places <= 1) return 1;
+  return (mean > 0 ? fmin(mean, fmin(places, k)) : places * (1 - pow(1 - 1 / places, k))) / k;
+}
+
+/* A row crosses once to each node that has one of its experts, and goes once to each device there (DeepSeek-V3's
+ * and DeepEP's dispatch, arXiv 2412.19437, section 3.2.2); or to every expert, as a plain all-to-all sends it. */
+static mt_sent_parts sent_parts(const mt_forecast *forecast, const mt_parallel *parallel,
+                                int64_t experts_per_token) {
+  if (parallel->dispatch_copies) return (mt_sent_parts){1, 1};
+  double nodes = ceil((double)parallel->expert / mt_cluster_links(forecast->cluster).ranks_per_node);
+  return (mt_sent_parts){distinct_part(parallel->expert, parallel->routed_devices, experts_per_token),
+                         distinct_part(nodes, parallel->routed_nodes, experts_per_token)};
 }
 
 /* Tokens go to their experts and back. Every tensor rank brings its own part of the tokens. */
@@ -112,9 +123,9 @@ static void add_routing(const mt_forecast *forecast, const mt_parallel *parallel
   if (parallel->expert == 1 || traffic->routed_rows == 0) return;
   double worst = parallel->worst_routing ? mt_architecture_worst_routing(facts, parallel->expert) : 1.0;
   double rows = worst * traffic->routed_rows / mt_parallel_cell(parallel);
-  double once = mt_collective_all_to_all_seconds(
-      forecast->cluster, &forecast->fit, parallel->expert, 1, VALUE_BYTES * rows * (double)traffic->routed_width,
-      crossing_part(forecast, parallel->expert, facts->experts_per_token));
+  double once = mt_collective_all_to_all_seconds(forecast->cluster, &forecast->fit, parallel->expert, 1,
+                                                 VALUE_BYTES * rows * (double)traffic->routed_width,
+                                                 sent_parts(forecast, parallel, facts->experts_per_token));
   exchange->forward += 2 * once;
   exchange->input += 2 * once;
 }

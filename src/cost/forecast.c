@@ -149,6 +149,8 @@ void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double 
   mt_device_share share = {.tensor_parallel = parallel->tensor,
                            .sequence_parallel = parallel->sequence_parallel,
                            .stored_scores = parallel->stored_scores,
+                           .float8 = parallel->float8,
+                           .eager = parallel->eager,
                            .expert_parallel = parallel->expert,
                            .worst_routing =
                                parallel->worst_routing

@@ -18,7 +18,11 @@ typedef struct mt_parallel {
   int32_t expert;         /* devices that share the routed experts of a layer, counted over cells of replicas */
   bool sequence_parallel; /* tensor ranks divide whole rows, too */
   bool stored_scores;     /* attention without fusion: scores of the full square are written, masked and read */
-  bool worst_routing;     /* time by what the unluckiest device computes, not by what is expected */
+  bool float8;            /* linear maps of blocks multiply in float8 */
+  bool eager;             /* element-wise operations one by one, not fused */
+  bool dispatch_copies;   /* a row goes to each of its experts, not once to each device that has some of them */
+  double routed_devices, routed_nodes; /* that have a token's experts, in the mean; 0: experts spread evenly */
+  bool worst_routing;                  /* time by what the unluckiest device computes, not by what is expected */
   bool tensor_overlap;    /* tensor ranks exchange rows in chunks behind the products that take or give them */
   bool overlap;           /* gradients are reduced, weights gathered behind compute */
   bool float32_gradients; /* accumulated and reduced in 4 bytes, not 2 */

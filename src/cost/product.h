@@ -7,9 +7,12 @@
 
 #include "cluster/cluster.h"
 
+#include <stdbool.h>
+
 /** `copies` products of (rows, depth) by (depth, columns). */
 typedef struct mt_product_shape {
   double rows, columns, depth, copies;
+  bool float8; /* operands of one byte, at the device's peak for them */
 } mt_product_shape;
 
 double mt_product_seconds(const mt_device *device, const mt_product_shape *shape);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum key_kind { KEY_TEXT, KEY_NUMBER, KEY_BYTES, KEY_CHOICE, KEY_LIST, KEY_PASSED } key_kind;
+typedef enum key_kind { KEY_TEXT, KEY_NUMBER, KEY_REAL, KEY_BYTES, KEY_CHOICE, KEY_LIST, KEY_PASSED } key_kind;
 
 /* A key, dotted where it lies in a mapping. KEY_PASSED: training's or searching's alone; with its whole mapping
  * where it ends with a dot. */
@@ -54,6 +54,11 @@ static const key_row keys[] = {
     {"parallel.offload_layers", KEY_LIST, AT(offload_layers), 0, 0, NULL},
     {"parallel.attention", KEY_CHOICE, AT(attention), 0, 0, "fused|stored"},
     {"parallel.gradients", KEY_CHOICE, AT(gradients), 0, 0, "bfloat16|float32"},
+    {"parallel.precision", KEY_CHOICE, AT(precision), 0, 0, "bfloat16|float8"},
+    {"parallel.dispatch", KEY_CHOICE, AT(dispatch), 0, 0, "once|copies"},
+    {"parallel.routed_devices", KEY_REAL, AT(routed_devices), 1, 4096, NULL},
+    {"parallel.routed_nodes", KEY_REAL, AT(routed_nodes), 1, 4096, NULL},
+    {"parallel.element_wise", KEY_CHOICE, AT(element_wise), 0, 0, "fused|eager"},
     {"parallel.split", KEY_LIST, AT(split), 0, 0, NULL},
     {"workload.tokens", KEY_NUMBER, AT(tokens), 0, 1e9, NULL},
     {"workload.samples", KEY_NUMBER, AT(samples), 1, 4096, NULL},
@@ -146,8 +151,12 @@ static motet_status read_text(reader *state, int k, int line, const char *text) 
                              &value);
   if (status == MOTET_OK &&
       (value < key->least || value > key->most || (key->kind == KEY_NUMBER && value != (double)(int64_t)value)))
-    status = mt_error_set(state->error, MOTET_ERROR_PARSE, "%s is %.60s, and must be %s from %g to %g", key->name,
-                          text, key->kind == KEY_NUMBER ? "a whole number" : "bytes", key->least, key->most);
+    status =
+        mt_error_set(state->error, MOTET_ERROR_PARSE, "%s is %.60s, and must be %s from %g to %g", key->name, text,
+                     key->kind == KEY_NUMBER ? "a whole number"
+                     : key->kind == KEY_REAL ? "a number"
+                                             : "bytes",
+                     key->least, key->most);
   if (status != MOTET_OK) return refuse(state, line, key->name, status);
   memcpy(field, &value, sizeof value);
   return MOTET_OK;

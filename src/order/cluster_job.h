@@ -29,7 +29,9 @@ typedef struct mt_cluster_job {
   double tensor, context, ulysses, ring, data, pipeline, expert;
   double encoder_tensor; /* of the modules before the trunk; 0: as the trunk's */
   double zero, shard_group;
-  const char *sequence, *tensor_overlap, *overlap, *layered, *recompute, *attention, *gradients;
+  double routed_devices, routed_nodes; /* that have a token's experts, in the mean; 0: experts spread evenly */
+  const char *sequence, *tensor_overlap, *overlap, *layered, *recompute, *attention, *gradients, *precision,
+      *dispatch, *element_wise;
   double tokens, samples;
   double microbatches, global_batch; /* of a replica in a step, or samples of all; 0: not given */
   const char *images, *video;

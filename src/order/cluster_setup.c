@@ -173,6 +173,15 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
   all.overlap = !is(job->overlap, "false");
   all.stored_scores = is(job->attention, "stored");
   all.float32_gradients = is(job->gradients, "float32");
+  all.float8 = is(job->precision, "float8");
+  all.dispatch_copies = is(job->dispatch, "copies");
+  all.routed_devices = job->routed_devices;
+  all.routed_nodes = job->routed_nodes;
+  all.eager = is(job->element_wise, "eager");
+  if (all.float8 && setup->cluster.device.float8_flops <= 0)
+    return refuse(job, "parallel.precision", error,
+                  mt_error_set(error, MOTET_ERROR_PARSE,
+                               "maps cannot be computed in float8: the cluster's device states no peak for it"));
   if (all.tensor_overlap && !all.sequence_parallel)
     return refuse(job, "parallel.tensor_overlap", error,
                   mt_error_set(error, MOTET_ERROR_PARSE,

@@ -79,10 +79,13 @@ static void test_presets_are_whole(void **state) {
       assert_true(cluster.fast_level < cluster.level_count);
       for (int32_t l = 1; l < cluster.level_count; l++)
         assert_true(cluster.levels[l].link.bytes_per_second <= cluster.levels[l - 1].link.bytes_per_second);
+      /* Tensor cores that know float8 take it twice as fast. */
+      double float8 = cluster.device.float8_flops;
+      assert_true(float8 == 0 || fabs(float8 / cluster.device.bfloat16_flops - 2) < 1e-3);
       assert_true(cluster.device.bfloat16_flops > 1e14 && cluster.device.memory_bytes >= 40e9);
     }
   }
-  assert_int_equal(count, 7);
+  assert_int_equal(count, 10);
   mt_cluster cluster;
   assert_int_equal(mt_cluster_preset("tpu", 8, &failure, &cluster), MOTET_ERROR_ARGUMENT);
   assert_non_null(strstr(failure.text, "ascend-910c-supernode"));

@@ -78,15 +78,21 @@ static void test_collectives_follow_their_groups(void **state) {
                        (bytes * 7 / 8 / (4 * port)) -
                    1) < 1e-12);
   /* All-to-all over two nodes: half of the rows crosses, by the rank's own port. */
-  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 1) / (bytes / 2 / port) - 1) <
-              1e-12);
-  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 8, 1, bytes, 1) / (bytes * 7 / 8 / node) -
+  const mt_sent_parts copies = {1, 1};
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, copies) / (bytes / 2 / port) -
                    1) < 1e-12);
-  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 0.5) / (bytes / 4 / port) - 1) <
-              1e-12);
+  assert_true(
+      fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 8, 1, bytes, copies) / (bytes * 7 / 8 / node) - 1) <
+      1e-12);
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, (mt_sent_parts){1, 0.5}) /
+                       (bytes / 4 / port) -
+                   1) < 1e-12);
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 8, 1, bytes, (mt_sent_parts){0.75, 1}) /
+                       (0.75 * bytes * 7 / 8 / node) -
+                   1) < 1e-12);
   /* A level that says what it reaches. */
   cluster.levels[1].efficiency = 0.5;
-  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, 1) / (bytes / port) - 1) <
+  assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, 16, 1, bytes, copies) / (bytes / port) - 1) <
               1e-12);
 }
 
@@ -131,6 +137,11 @@ static void test_layers_on_a_device(void **state) {
   /* Two norms (4 bytes a value moved), two residual sums (6), GELU of four times the width (4). */
   mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1}, &one);
   assert_true(fabs(one.forward - narrow.forward - (2 * 4 + 2 * 6 + 4 * 4) * 512 * 1024.0 / 1e12) < 1e-15);
+  /* A kernel an operation: 151 bytes where fused kernels move 44. */
+  mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 1, .eager = true},
+                          &four);
+  double slower = (four.forward - narrow.forward) / (one.forward - narrow.forward);
+  assert_true(fabs(slower - 151.0 / 44) < 0.05);
   mt_device_layer_seconds(&device, model, 1, extents, &(mt_device_share){.tensor_parallel = 2}, &four);
   mt_device_layer_seconds(&device, model, 1, extents,
                           &(mt_device_share){.tensor_parallel = 2, .sequence_parallel = true}, &stored);
@@ -140,7 +151,7 @@ static void test_layers_on_a_device(void **state) {
 }
 
 static double seconds_of(const mt_device *device, double rows, double columns, double depth, double copies) {
-  return mt_product_seconds(device, &(mt_product_shape){rows, columns, depth, copies});
+  return mt_product_seconds(device, &(mt_product_shape){rows, columns, depth, copies, false});
 }
 
 /* Ten units of 1e11 operations a second, tiles that cost no more than their work: whole waves alone are left. */
@@ -170,12 +181,74 @@ static void test_products_in_waves(void **state) {
   assert_true(seconds_of(&device, 0, 200, 300, 2) == 0);
 }
 
+/* Float8: twice the operations a second, one byte an operand, and the time of a tile's ends as it was. */
+static void test_products_in_float8(void **state) {
+  (void)state;
+  mt_device device = {.bfloat16_flops = 1e12,
+                      .float8_flops = 2e12,
+                      .memory_bytes_per_second = INFINITY,
+                      .matmul_efficiency = 1,
+                      .memory_efficiency = 1,
+                      .compute_units = 10};
+  mt_product_shape shape = {128 * 5, 256 * 2, 1024, 1, true};
+  double whole = seconds_of(&device, 128 * 5, 256 * 2, 1024, 1);
+  assert_true(fabs(mt_product_seconds(&device, &shape) / whole - 0.5) < 1e-12);
+  device.matmul_depth = 512;
+  double ends = seconds_of(&device, 128 * 5, 256 * 2, 1024, 1) - whole;
+  assert_true(fabs(mt_product_seconds(&device, &shape) / (whole / 2 + ends) - 1) < 1e-12);
+  device.memory_bytes_per_second = 1e6;
+  shape = (mt_product_shape){100, 200, 300, 2, true};
+  assert_true(fabs(mt_product_seconds(&device, &shape) / (2 * (100 * 300 + 300 * 200 + 2 * 100 * 200) / 1e6) - 1) <
+              1e-12);
+}
+
+/* A block's maps in float8, its attention and the head not; rows and their gradients are cast with 4 bytes moved.
+ */
+static void test_layers_in_float8(void **state) {
+  (void)state;
+  enum { WIDTH = 512, TOKENS = 1024, BLOCK = 1, HEAD = 3 };
+  static const char config[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, "
+                               "\"vocab_size\": 1000, \"resid_pdrop\": 0}";
+  mt_arena *arena = mt_arena_create();
+  mt_architecture *model;
+  assert_int_equal(mt_architecture_parse(arena, config, sizeof config - 1, "c", &failure, &model), MOTET_OK);
+  const int64_t tokens = TOKENS;
+  const mt_shape shape = {.segments = &tokens, .segment_count = 1};
+  double extents[MT_EXTENTS];
+  assert_int_equal(mt_architecture_measure(model, &shape, &failure, extents), MOTET_OK);
+  /* Memory fast enough that no product waits for it. */
+  mt_device device = {.bfloat16_flops = 1e12,
+                      .float8_flops = 2e12,
+                      .memory_bytes_per_second = 1e12,
+                      .matmul_efficiency = 1,
+                      .attention_efficiency = 1,
+                      .memory_efficiency = 1};
+  const mt_device_share plain = {.tensor_parallel = 1}, small = {.tensor_parallel = 1, .float8 = true};
+  mt_device_seconds two, one;
+  mt_device_layer_seconds(&device, model, BLOCK, extents, &plain, &two);
+  mt_device_layer_seconds(&device, model, BLOCK, extents, &small, &one);
+  /* Four maps: queries, keys and values, their output, the inner width and back. */
+  double products = 2 * TOKENS * (3.0 + 1 + 4 + 4) * WIDTH * WIDTH / 1e12;
+  double taken = 4.0 * TOKENS * (1 + 1 + 1 + 4) * WIDTH / 1e12,
+         given = 4.0 * TOKENS * (3 + 1 + 4 + 1) * WIDTH / 1e12;
+  assert_true(one.attention == two.attention);
+  assert_true(fabs(two.forward - one.forward - (products / 2 - taken)) < 1e-12);
+  assert_true(fabs(two.input_gradient - one.input_gradient - (products / 2 - given)) < 1e-12);
+  assert_true(fabs(two.weight_gradient - one.weight_gradient - products / 2) < 1e-12);
+  mt_device_layer_seconds(&device, model, HEAD, extents, &plain, &two);
+  mt_device_layer_seconds(&device, model, HEAD, extents, &small, &one);
+  assert_true(two.forward > 0 && one.forward == two.forward && one.input_gradient == two.input_gradient);
+  mt_arena_destroy(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_reduce_equals_measurements),
       cmocka_unit_test(test_collectives_follow_their_groups),
       cmocka_unit_test(test_layers_on_a_device),
       cmocka_unit_test(test_products_in_waves),
+      cmocka_unit_test(test_products_in_float8),
+      cmocka_unit_test(test_layers_in_float8),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

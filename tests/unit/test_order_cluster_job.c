@@ -95,6 +95,10 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
           "more than the cluster's 4 devices");
   refused("cluster: ascend-910b\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
           "parallel.recompute", 3, "host_bandwidth");
+  refused("cluster: a100-80gb\nmodel: " MODELS "Llama-3.1-8B\nparallel: {precision: float8}\n",
+          "parallel.precision", 3, "states no peak");
+  refused("cluster: h100\nmodel: m\nparallel: {routed_nodes: 0.5}\n", "parallel.routed_nodes", 3,
+          "a number from 1");
   refused("cluster: h100\nmodel: " MODELS "InternVL2-8B\nworkload: {images: 2by448}\n", "workload.images", 3,
           "2x448x448");
   refused("[1, 2]", "", 1, "mapping");
