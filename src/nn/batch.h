@@ -27,6 +27,8 @@ typedef struct mt_batch {
   const struct mt_context *context; /* or NULL: the whole packed row is here */
   int32_t features;                 /* with a context: image features among its rows; tiles are not looked at */
   double loss_weight;               /* each target token's weight: 1 / (target tokens of the global batch) */
+  int32_t parts;                    /* microbatches behind one another whose losses are told apart; 0: it is one */
+  const int32_t *part_begin;        /* [parts + 1] tokens of each, NULL without parts */
 } mt_batch;
 
 #endif

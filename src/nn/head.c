@@ -133,8 +133,37 @@ static motet_status reserve_logits(const mt_layer_call *call) {
   return mt_workspace_reserve(memory, (size_t)(rows * call->config->decoder.vocabulary), call->error);
 }
 
+/* Where the losses of a microbatch, or of each part of a batch, are summed. */
+typedef struct loss_sum {
+  int32_t part;
+  double sum;
+} loss_sum;
+
+static void flush_loss(const mt_layer_call *call, loss_sum *loss) {
+  call->loss[loss->part] += loss->sum * call->batch->loss_weight;
+  loss->sum = 0;
+}
+
+/* Of targets [begin, begin + rows), part after part. */
+static void add_losses(const mt_layer_call *call, const head_scratch *s, int64_t begin, int64_t rows,
+                       const float *logits, float *log_sum, loss_sum *loss) {
+  const mt_batch *batch = call->batch;
+  const int64_t vocabulary = call->config->decoder.vocabulary;
+  for (int64_t at = 0, end; at < rows; at = end) {
+    while (loss->part + 1 < batch->parts && s->rows[begin + at] >= batch->part_begin[loss->part + 1]) {
+      flush_loss(call, loss);
+      loss->part++;
+    }
+    end = rows;
+    if (loss->part + 1 < batch->parts)
+      for (end = at; end < rows && s->rows[begin + end] < batch->part_begin[loss->part + 1];) end++;
+    loss->sum += mt_parallel_cross_entropy_forward(call->device, end - at, vocabulary, logits + at * vocabulary,
+                                                   s->targets + begin + at, log_sum + begin + at);
+  }
+}
+
 static motet_status head_forward(const mt_layer_call *call) {
-  const int64_t chunk = chunk_rows(call->config, call->batch), vocabulary = call->config->decoder.vocabulary;
+  const int64_t chunk = chunk_rows(call->config, call->batch);
   head_saved saved;
   cut_saved(call->config, mt_layer_element(call), call->batch, call->saved, &saved);
   head_scratch s;
@@ -143,16 +172,15 @@ static motet_status head_forward(const mt_layer_call *call) {
   MT_TRY(reserve_logits(call));
   float *logits = call->logits->memory.data;
   call->logits->owner = NULL;
-  double sum = 0;
+  loss_sum loss = {0};
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t rows = count - begin < chunk ? count - begin : chunk;
     pick_rows(call, &s, call->input, begin, rows);
     MT_TRY(chunk_logits(call, &s, rows, logits));
-    sum += mt_parallel_cross_entropy_forward(call->device, rows, vocabulary, logits, s.targets + begin,
-                                             saved.log_sum + begin);
+    add_losses(call, &s, begin, rows, logits, saved.log_sum, &loss);
   }
   call->logits->owner = call->saved;
-  *call->loss += sum * call->batch->loss_weight;
+  flush_loss(call, &loss);
   return MOTET_OK;
 }
 

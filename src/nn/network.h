@@ -82,7 +82,8 @@ typedef struct mt_saved mt_saved;
  *               embedding takes the image features, or NULL where the batch has no tiles
  * @param output (rows, columns) of the last layer; NULL after the head
  * @param keep   whether a backward will follow; @p first_trainable: the layer down to which it will run
- * @param loss   added to when the head is among the layers: loss_weight times the summed token losses
+ * @param loss   added to when the head is among the layers: loss_weight times the summed token losses; one number
+ *               for each of the batch's parts
  */
 motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
                                 const void *input, void *output, bool keep, int32_t first_trainable,

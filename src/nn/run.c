@@ -111,6 +111,8 @@ static motet_status check_run(const mt_network *network, int32_t begin, int32_t 
   for (int32_t s = 0; s < batch->segments; s++)
     if (bounds[s] > bounds[s + 1])
       return mt_error_set(error, MOTET_ERROR_ARGUMENT, "segment %d ends before it begins", s);
+  if (batch->parts > 0 && (batch->part_begin[0] != 0 || batch->part_begin[batch->parts] != batch->tokens))
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "the parts do not cover the %d tokens", batch->tokens);
   if (batch->context != NULL) MT_TRY(mt_context_check(batch, error));
   if (batch->tiles < 0 || mt_vision_rows(&network->config, batch) > INT32_MAX)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%d image tiles are more than one microbatch can have",

@@ -39,7 +39,8 @@ motet_status mt_interpreter_create(const mt_interpreter_options *options, motet_
   interpreter->rank = options->transport->rank;
   interpreter->pool = mt_pool_create();
   interpreter->tables = mt_arena_create();
-  if (interpreter->pool == NULL || interpreter->tables == NULL) {
+  interpreter->run_arena = mt_arena_create();
+  if (interpreter->pool == NULL || interpreter->tables == NULL || interpreter->run_arena == NULL) {
     mt_interpreter_destroy(interpreter);
     return mt_error_memory(error, sizeof *interpreter, "the interpreter");
   }
@@ -54,9 +55,9 @@ void mt_interpreter_destroy(mt_interpreter *interpreter) {
     mt_pool_give(interpreter->pool, interpreter->carried[i].data);
   mt_pool_destroy(interpreter->pool);
   mt_arena_destroy(interpreter->tables);
+  mt_arena_destroy(interpreter->run_arena);
   free(interpreter->carried);
   free(interpreter->digests);
-  free(interpreter->features);
   free(interpreter->staging);
   free(interpreter->start);
   free(interpreter->finish);
@@ -87,9 +88,13 @@ static motet_status explain(const mt_interpreter *interpreter, int64_t index, mo
   long long number = interpreter->step->number;
   if (instruction->stage < 0)
     mt_error_context(error, status, "step %lld, %s", number, kind);
-  else
+  else if (mt_interpreter_run_length(interpreter, instruction) == 1)
     mt_error_context(error, status, "step %lld, %s of %s (stage %d)", number, kind,
                      region_of(interpreter, instruction), (int)instruction->stage);
+  else
+    mt_error_context(error, status, "step %lld, %s of %s (stage %d), %d microbatches at once", number, kind,
+                     region_of(interpreter, instruction), (int)instruction->stage,
+                     (int)mt_interpreter_run_length(interpreter, instruction));
   mt_error_rule(error, NULL, interpreter->rank, index, instruction->microbatch);
   return status;
 }
@@ -118,13 +123,14 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
   motet_status status = reserve_times(interpreter, error);
   if (status == MOTET_OK) status = mt_interpreter_prepare(interpreter, error);
   if (status != MOTET_OK) return status;
-  for (int64_t i = 0; i < interpreter->instruction_count; i++) {
+  for (int64_t i = 0, length; i < interpreter->instruction_count; i += length) {
     const motet_instruction *instruction = &interpreter->instructions[i];
+    length = mt_interpreter_run_length(interpreter, instruction);
     note(interpreter, i);
-    interpreter->start[i] = mt_interpreter_clock();
+    const double start = mt_interpreter_clock();
     status = executions[instruction->kind](interpreter, instruction, error);
-    interpreter->finish[i] = mt_interpreter_clock();
     if (status != MOTET_OK) return explain(interpreter, i, error, status);
+    mt_interpreter_run_times(interpreter, i, (int32_t)length, start, mt_interpreter_clock());
   }
   status = mt_interpreter_carry(interpreter, error);
   *result = (mt_step_result){.gradient_norm = interpreter->gradient_norm,

@@ -4,26 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-static motet_status bytes_of(int64_t rows, int64_t columns, mt_element element, motet_error *error,
-                             int64_t *bytes) {
-  int64_t count;
-  *bytes = 0;
-  if (__builtin_mul_overflow(rows, columns, &count) ||
-      __builtin_mul_overflow(count, (int64_t)mt_element_bytes(element), bytes))
-    return mt_error_set(error, MOTET_ERROR_LIMIT, "an activation of %lld x %lld is too large", (long long)rows,
-                        (long long)columns);
-  return MOTET_OK;
-}
-
 /** Bytes of the activation that leaves the stage. An empty stage passes on what enters it. */
 static motet_status output_bytes(const mt_interpreter *interpreter, int32_t stage, const mt_batch *batch,
                                  motet_error *error, int64_t *bytes) {
-  const motet_program *program = interpreter->program;
-  int64_t rows = 0, columns = 0;
-  if (program->stages[stage].layer_end > 0)
-    mt_network_output_shape(interpreter->options.config, program->stages[stage].layer_end - 1, batch, &rows,
-                            &columns);
-  return bytes_of(rows, columns, mt_network_element(interpreter->options.network), error, bytes);
+  return mt_interpreter_boundary_bytes(interpreter, interpreter->program->stages[stage].layer_end, batch, error,
+                                       bytes);
+}
+
+/** Bytes of the image features that a share reads. */
+static int64_t feature_bytes(const mt_interpreter *interpreter, const mt_batch *batch) {
+  return (int64_t)batch->features * interpreter->options.config->decoder.hidden *
+         (int64_t)mt_element_bytes(mt_network_element(interpreter->options.network));
 }
 
 motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instruction *instruction,
@@ -44,8 +35,7 @@ motet_status mt_interpreter_load(mt_interpreter *interpreter, const motet_instru
   return status;
 }
 
-/** One instruction less that reads the microbatch's inputs. */
-static void release_input(mt_interpreter *interpreter, mt_input *input) {
+void mt_interpreter_release_input(mt_interpreter *interpreter, mt_input *input) {
   if (--input->uses > 0 || input->arena == NULL) return;
   mt_pool_arena_give(interpreter->pool, input->arena);
   input->arena = NULL;
@@ -72,22 +62,21 @@ static motet_status take_own_features(mt_interpreter *interpreter, const motet_i
 
 /** The activation that enters the stage, NULL where it has none. */
 static motet_status find_input(mt_interpreter *interpreter, const motet_instruction *instruction,
-                               motet_error *error, mt_value **value, int32_t *edge) {
+                               motet_error *error, mt_value **value) {
   const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
-  int32_t m = instruction->microbatch;
+  int32_t m = instruction->microbatch, edge = -1;
   *value = NULL;
-  *edge = -1;
   if ((instruction->flags & MOTET_FLAG_NEXT) != 0) return MOTET_OK;
   for (int32_t k = stage->in_begin; k < stage->in_end; k++) {
     int32_t candidate = interpreter->in_edges[k], from = interpreter->program->edges[candidate].from;
     if (!mt_interpreter_active(interpreter, from, m)) continue;
-    if (*edge >= 0)
+    if (edge >= 0)
       return mt_error_set(error, MOTET_ERROR_UNSUPPORTED, "the runtime's layers take one input, not several");
     bool seam = mt_interpreter_is_seam(interpreter, candidate);
     if (seam && mt_interpreter_input(interpreter, false, m)->share.features == 0) continue;
     mt_value *received = &interpreter->received[mt_interpreter_cell(interpreter, candidate, m)];
     *value = received->data != NULL ? received : &interpreter->outputs[mt_interpreter_cell(interpreter, from, m)];
-    *edge = candidate;
+    edge = candidate;
     if ((*value)->data == NULL)
       return mt_error_set(error, MOTET_ERROR_FAILED, "the output of stage %d has not arrived", (int)from);
     if (seam && *value != received) {
@@ -125,102 +114,183 @@ static motet_status check_loss(const mt_interpreter *interpreter, int32_t microb
                       origin[0] != 0 ? " (" : "", origin, origin[0] != 0 ? ")" : "");
 }
 
-static motet_status run_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
-                                const mt_batch *batch, const void *entering, void *leaving, motet_error *error) {
-  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
-  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
-  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch);
-  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
-  bool keep = first_trainable >= 0 && !next && !interpreter->kept[cell].recompute;
-  mt_stage_begin begin = {.layer = place->layer_begin, .entering = entering};
-  motet_status status = MOTET_OK;
-  if (!next) status = mt_interpreter_begin_stage(interpreter, instruction, batch, leaving, error, &begin);
-  if (status != MOTET_OK || begin.layer == place->layer_end) return status;
-  mt_kept kept = {.split = interpreter->kept[cell].split, .layer_begin = begin.layer};
-  status = take_arena(interpreter, instruction, begin.layer, batch, keep, error, &kept.arena);
+/** Sees to each member's cached layers, and puts the members together, with what enters the first layer that is
+ * left. Where none is, that is all. */
+static motet_status enter(mt_interpreter *interpreter, mt_run *run, motet_error *error, mt_joined *entering) {
+  const motet_program_stage *place = &interpreter->program->stages[run->first->stage];
+  int32_t first_layer = place->layer_begin;
+  *entering = (mt_joined){.layer = first_layer};
+  for (int32_t i = 0; i < run->count; i++) {
+    mt_member *member = &run->members[i];
+    int32_t layer = place->layer_begin;
+    member->from = member->read != NULL ? member->read->data : NULL;
+    motet_status status = MOTET_OK;
+    if ((run->first->flags & MOTET_FLAG_NEXT) == 0)
+      status = mt_interpreter_begin_stage(interpreter, member, error, &layer);
+    if (status != MOTET_OK) return status;
+    if (layer > first_layer) first_layer = layer; /* alike for all with tiles; others have no rows there */
+  }
+  entering->layer = first_layer;
+  if (first_layer == place->layer_end) return MOTET_OK;
+  motet_status status = mt_interpreter_run_join(interpreter, run, first_layer == 0, error);
+  if (status == MOTET_OK) status = mt_interpreter_joined_make(interpreter, run, first_layer, error, entering);
+  return status == MOTET_OK ? mt_interpreter_joined_put(interpreter, run, entering, error) : status;
+}
+
+/** Adds the losses of a run's microbatches to the step's, and judges them. */
+static motet_status keep_losses(mt_interpreter *interpreter, const mt_run *run, const double *losses,
+                                motet_error *error) {
+  for (int32_t i = 0; i < run->count; i++) {
+    int32_t m = run->members[i].instruction->microbatch;
+    interpreter->step->sums[m] += losses[i];
+    motet_status status = check_loss(interpreter, m, error);
+    if (status != MOTET_OK) return status;
+  }
+  return MOTET_OK;
+}
+
+/** Layers from @p entering on; what is kept of them goes to the first member. */
+static motet_status run_layers(mt_interpreter *interpreter, const mt_run *run, const mt_joined *entering,
+                               void *leaving, motet_error *error) {
+  const motet_instruction *first = run->first;
+  const motet_program_stage *place = &interpreter->program->stages[first->stage];
+  int32_t first_trainable = interpreter->stages[first->stage].first_trainable, begin = entering->layer;
+  mt_kept *place_kept = &interpreter->kept[mt_interpreter_cell(interpreter, first->stage, first->microbatch)];
+  bool next = (first->flags & MOTET_FLAG_NEXT) != 0;
+  bool keep = first_trainable >= 0 && !next && !place_kept->recompute;
+  mt_kept kept = {.split = place_kept->split, .members = run->count, .layer_begin = begin};
+  double *losses = MT_ARENA_NEW(interpreter->run_arena, double, run->count);
+  if (losses == NULL) return mt_error_memory(error, (unsigned)run->count * sizeof *losses, "losses");
+  motet_status status = take_arena(interpreter, first, begin, run->batch, keep, error, &kept.arena);
   if (status != MOTET_OK) return status;
-  double *loss = &interpreter->step->sums[instruction->microbatch];
+  const void *input = entering->data;
   void *piece = NULL;
-  if (instruction->range > 0) begin.layer = mt_interpreter_share_begin(interpreter, instruction);
-  if (mt_interpreter_has_images(interpreter, instruction)) {
-    status = mt_interpreter_forward_images(interpreter, instruction, keep, &kept, &piece, error);
-    begin.entering = piece;
+  if (first->range > 0) begin = mt_interpreter_share_begin(interpreter, first);
+  if (mt_interpreter_has_images(interpreter, first)) {
+    status = mt_interpreter_forward_images(interpreter, first, keep, &kept, &piece, error);
+    input = piece;
   }
   if (status == MOTET_OK)
-    status = mt_network_forward(interpreter->options.network, begin.layer, place->layer_end, batch, begin.entering,
-                                leaving, keep, first_trainable > begin.layer ? first_trainable : begin.layer,
-                                kept.arena, error, &kept.saved, loss);
+    status = mt_network_forward(interpreter->options.network, begin, place->layer_end, run->batch, input, leaving,
+                                keep, first_trainable > begin ? first_trainable : begin, kept.arena, error,
+                                &kept.saved, losses);
   mt_pool_give(interpreter->pool, piece);
   mt_pool_arena_count(interpreter->pool, kept.arena);
   if (status == MOTET_OK && keep)
-    interpreter->kept[cell] = kept;
+    *place_kept = kept;
   else
     release_kept(interpreter, &kept);
-  return status == MOTET_OK && !next ? check_loss(interpreter, instruction->microbatch, error) : status;
+  return status == MOTET_OK && !next ? keep_losses(interpreter, run, losses, error) : status;
+}
+
+static motet_status run_forward(mt_interpreter *interpreter, mt_run *run, motet_error *error) {
+  const motet_program_stage *place = &interpreter->program->stages[run->first->stage];
+  mt_joined entering = {0}, leaving = {0};
+  motet_status status = enter(interpreter, run, error, &entering);
+  if (status == MOTET_OK && entering.layer < place->layer_end) {
+    status = mt_interpreter_joined_make(interpreter, run, place->layer_end, error, &leaving);
+    if (run->count == 1) leaving.data = run->members[0].to;
+    if (status == MOTET_OK) status = run_layers(interpreter, run, &entering, leaving.data, error);
+    if (status == MOTET_OK) status = mt_interpreter_joined_take(interpreter, run, &leaving, error);
+  }
+  mt_pool_give(interpreter->pool, entering.workspace);
+  mt_pool_give(interpreter->pool, leaving.workspace);
+  return status;
+}
+
+/** Finds what the members read and makes room for what they make; of the next step's, those without data for the
+ * stage, as it may turn out, leave the run. */
+static motet_status prepare_forward(mt_interpreter *interpreter, mt_run *run, motet_error *error) {
+  bool next = (run->first->flags & MOTET_FLAG_NEXT) != 0;
+  int32_t count = 0;
+  for (int32_t i = 0; i < run->count; i++) {
+    mt_member member = run->members[i];
+    const motet_instruction *instruction = member.instruction;
+    int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch), bytes;
+    motet_status status = find_input(interpreter, instruction, error, &member.read);
+    if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, member.batch, error, &bytes);
+    if (status != MOTET_OK) return status;
+    if (next && bytes == 0) {
+      mt_interpreter_release_input(interpreter, member.input);
+      continue;
+    }
+    /* Behind the head nothing leaves a stage, and stages without layers pass that nothing on. */
+    member.made = next ? &interpreter->next_outputs[cell] : &interpreter->outputs[cell];
+    member.made->data = mt_pool_take(interpreter->pool, bytes);
+    if (member.made->data == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
+    member.to = bytes > 0 ? member.made->data : NULL;
+    run->members[count++] = member;
+  }
+  run->count = count;
+  return MOTET_OK;
+}
+
+/** A stage without layers passes on what it reads. */
+static motet_status pass_on(mt_interpreter *interpreter, const mt_run *run, motet_error *error) {
+  for (int32_t i = 0; i < run->count; i++) {
+    const mt_member *member = &run->members[i];
+    int64_t bytes;
+    motet_status status = output_bytes(interpreter, run->first->stage, member->batch, error, &bytes);
+    if (status != MOTET_OK) return status;
+    if (member->read != NULL && member->made != NULL) memcpy(member->made->data, member->read->data, (size_t)bytes);
+  }
+  return MOTET_OK;
+}
+
+/** What a run has read is released, and what it made and nobody uses. */
+static void finish_run(mt_interpreter *interpreter, mt_run *run) {
+  for (int32_t i = 0; i < run->count; i++) {
+    mt_member *member = &run->members[i];
+    if (member->read != NULL) mt_interpreter_release(interpreter, member->read);
+    if (member->made == NULL || member->made->uses > 0) continue;
+    mt_pool_give(interpreter->pool, member->made->data);
+    member->made->data = NULL;
+  }
+  mt_interpreter_run_end(interpreter, run);
 }
 
 motet_status mt_interpreter_forward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                     motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
-  bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
-  mt_input *input = mt_interpreter_input(interpreter, next, instruction->microbatch);
-  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
-  int64_t cell = mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch), bytes;
-  mt_value *entering, *leaving = next ? &interpreter->next_outputs[cell] : &interpreter->outputs[cell];
-  int32_t edge;
-  motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
-  if (status == MOTET_OK) status = output_bytes(interpreter, instruction->stage, batch, error, &bytes);
-  if (status != MOTET_OK) return status;
-  /* The next step's microbatch may turn out to have no data for the stage: then nothing runs ahead for it. */
-  if (next && bytes == 0) {
-    release_input(interpreter, input);
-    return MOTET_OK;
-  }
-  /* Behind the head nothing leaves a stage, and stages without layers pass that nothing on. */
-  void *output = mt_pool_take(interpreter->pool, bytes);
-  if (output == NULL) return mt_error_memory(error, (unsigned long long)bytes, "an activation");
-  if (place->layer_begin == place->layer_end) {
-    if (entering != NULL) memcpy(output, entering->data, (size_t)bytes);
-  } else {
-    status = run_forward(interpreter, instruction, batch, entering != NULL ? entering->data : NULL,
-                         bytes > 0 ? output : NULL, error);
-  }
-  if (entering != NULL) mt_interpreter_release(interpreter, entering);
-  release_input(interpreter, input);
-  leaving->data = output;
-  if (leaving->uses == 0) {
-    mt_pool_give(interpreter->pool, output);
-    leaving->data = NULL;
-  }
+  mt_run run;
+  motet_status status = mt_interpreter_run_make(interpreter, instruction, error, &run);
+  if (status == MOTET_OK) status = prepare_forward(interpreter, &run, error);
+  if (status != MOTET_OK || run.count == 0) return status;
+  run.batch = run.members[0].batch;
+  status = place->layer_begin == place->layer_end ? pass_on(interpreter, &run, error)
+                                                  : run_forward(interpreter, &run, error);
+  finish_run(interpreter, &run);
+  return status;
+}
+
+static motet_status restore(mt_interpreter *interpreter, mt_run *run, motet_error *error) {
+  const motet_instruction *first = run->first;
+  int32_t first_trainable = interpreter->stages[first->stage].first_trainable;
+  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, first->stage, first->microbatch)];
+  mt_joined entering = {0};
+  motet_status status = enter(interpreter, run, error, &entering);
+  int32_t begin = first->range > 0 ? mt_interpreter_share_begin(interpreter, first) : entering.layer;
+  kept->members = run->count;
+  kept->layer_begin = begin;
+  if (status == MOTET_OK) status = take_arena(interpreter, first, begin, run->batch, true, error, &kept->arena);
+  if (status == MOTET_OK)
+    status = mt_network_restore(
+        interpreter->options.network, begin, interpreter->program->stages[first->stage].layer_end, run->batch,
+        entering.data, first_trainable > begin ? first_trainable : begin, kept->arena, error, &kept->saved);
+  mt_pool_arena_count(interpreter->pool, kept->arena);
+  mt_pool_give(interpreter->pool, entering.workspace);
   return status;
 }
 
 motet_status mt_interpreter_recompute(mt_interpreter *interpreter, const motet_instruction *instruction,
                                       motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
-  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
-  mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
-  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
-  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
-  mt_value *entering;
-  int32_t edge;
-  motet_status status = find_input(interpreter, instruction, error, &entering, &edge);
-  if (status != MOTET_OK) return status;
-  if (place->layer_begin < place->layer_end) {
-    mt_stage_begin begin = {.layer = place->layer_begin, .entering = entering != NULL ? entering->data : NULL};
-    if (instruction->range > 0) begin.layer = mt_interpreter_share_begin(interpreter, instruction);
-    status = mt_interpreter_begin_stage(interpreter, instruction, batch, NULL, error, &begin);
-    kept->layer_begin = begin.layer;
-    if (status == MOTET_OK)
-      status = take_arena(interpreter, instruction, begin.layer, batch, true, error, &kept->arena);
-    if (status == MOTET_OK)
-      status = mt_network_restore(interpreter->options.network, begin.layer, place->layer_end, batch,
-                                  begin.entering, first_trainable > begin.layer ? first_trainable : begin.layer,
-                                  kept->arena, error, &kept->saved);
-    mt_pool_arena_count(interpreter->pool, kept->arena);
-  }
-  if (entering != NULL) mt_interpreter_release(interpreter, entering);
-  release_input(interpreter, input);
+  mt_run run;
+  motet_status status = mt_interpreter_run_make(interpreter, instruction, error, &run);
+  for (int32_t i = 0; i < run.count && status == MOTET_OK; i++)
+    status = find_input(interpreter, run.members[i].instruction, error, &run.members[i].read);
+  if (status == MOTET_OK && place->layer_begin < place->layer_end) status = restore(interpreter, &run, error);
+  if (status == MOTET_OK) finish_run(interpreter, &run);
   return status;
 }
 
@@ -238,10 +308,9 @@ static motet_status make_input_gradient(mt_interpreter *interpreter, const motet
     if (!mt_interpreter_active(interpreter, from, instruction->microbatch)) continue;
     if (seam ? batch->features == 0 : value->uses == 0) continue;
     int64_t bytes;
-    motet_status status = seam ? bytes_of(batch->features, interpreter->options.config->decoder.hidden,
-                                          mt_network_element(interpreter->options.network), error, &bytes)
-                               : output_bytes(interpreter, from, batch, error, &bytes);
+    motet_status status = output_bytes(interpreter, from, batch, error, &bytes);
     if (status != MOTET_OK) return status;
+    if (seam) bytes = feature_bytes(interpreter, batch);
     value->data = mt_pool_take(interpreter->pool, bytes);
     if (value->data == NULL) return mt_error_memory(error, (unsigned long long)bytes, "a gradient");
     *gradient = value;
@@ -270,10 +339,7 @@ static motet_status run_backward_share(mt_interpreter *interpreter, const motet_
   int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
   void *piece = NULL;
   if (mt_interpreter_has_images(interpreter, instruction) && first_trainable < begin) {
-    int64_t bytes;
-    motet_status status = bytes_of(batch->features, interpreter->options.config->decoder.hidden,
-                                   mt_network_element(interpreter->options.network), error, &bytes);
-    if (status != MOTET_OK) return status;
+    int64_t bytes = feature_bytes(interpreter, batch);
     leaving = piece = mt_pool_take(interpreter->pool, bytes);
     if (piece == NULL) return mt_error_memory(error, (unsigned long long)bytes, "a gradient");
   }
@@ -287,85 +353,121 @@ static motet_status run_backward_share(mt_interpreter *interpreter, const motet_
 }
 
 /** The whole backward of a stage's layers, or its first half where a BWD_W follows. */
-static motet_status run_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
-                                 const mt_batch *batch, mt_kept *kept, const float *arriving, float *leaving,
-                                 motet_error *error) {
-  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+static motet_status backward_layers(mt_interpreter *interpreter, const mt_run *run, mt_kept *kept,
+                                    const void *arriving, void *leaving, motet_error *error) {
+  const motet_instruction *first = run->first;
+  const motet_program_stage *place = &interpreter->program->stages[first->stage];
   mt_network *network = interpreter->options.network;
-  int32_t first_trainable = interpreter->stages[instruction->stage].first_trainable;
+  int32_t first_trainable = interpreter->stages[first->stage].first_trainable;
   motet_status status;
   if (!kept->split) {
-    status = instruction->range > 0
-                 ? run_backward_share(interpreter, instruction, batch, kept, arriving, leaving, error)
-                 : mt_network_backward(network, kept->layer_begin, place->layer_end, first_trainable, batch,
-                                       kept->saved, arriving, leaving, error);
+    status = first->range > 0 ? run_backward_share(interpreter, first, run->batch, kept, arriving, leaving, error)
+                              : mt_network_backward(network, kept->layer_begin, place->layer_end, first_trainable,
+                                                    run->batch, kept->saved, arriving, leaving, error);
     mt_pool_arena_count(interpreter->pool, kept->arena);
     release_kept(interpreter, kept);
     return status;
   }
-  int64_t bytes = mt_network_deferred_bytes(
-      interpreter->options.config, mt_network_element(interpreter->options.network), interpreter->trainable,
-      place->layer_begin, place->layer_end, first_trainable, batch);
+  int64_t bytes =
+      mt_network_deferred_bytes(interpreter->options.config, mt_network_element(network), interpreter->trainable,
+                                place->layer_begin, place->layer_end, first_trainable, run->batch);
   kept->memory = mt_pool_take(interpreter->pool, bytes);
   if (kept->memory == NULL)
     return mt_error_memory(error, (unsigned long long)bytes, "weight gradients that are put off");
-  return mt_network_backward_inputs(network, kept->layer_begin, place->layer_end, first_trainable, batch,
+  return mt_network_backward_inputs(network, kept->layer_begin, place->layer_end, first_trainable, run->batch,
                                     kept->saved, arriving, leaving, kept->memory, error, &kept->deferred);
+}
+
+/** What a run's forward has kept for its backward, which is of the same microbatches. */
+static motet_status find_kept(mt_interpreter *interpreter, const mt_run *run, motet_error *error, mt_kept **kept) {
+  *kept = &interpreter->kept[mt_interpreter_cell(interpreter, run->first->stage, run->first->microbatch)];
+  if ((*kept)->saved == NULL)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "its forward has not run, or its saved activations are gone");
+  if ((*kept)->members != run->count)
+    return mt_error_set(error, MOTET_ERROR_FAILED, "its forward was of %d microbatches at once, and it is of %d",
+                        (int)(*kept)->members, (int)run->count);
+  return MOTET_OK;
+}
+
+static motet_status run_backward(mt_interpreter *interpreter, mt_run *run, motet_error *error) {
+  const motet_program *program = interpreter->program;
+  const motet_program_stage *place = &program->stages[run->first->stage];
+  const int32_t first_trainable = interpreter->stages[run->first->stage].first_trainable;
+  mt_joined arriving = {0}, leaving = {0};
+  bool wanted = false;
+  mt_kept *kept;
+  motet_status status = find_kept(interpreter, run, error, &kept);
+  for (int32_t i = 0; i < run->count; i++) {
+    mt_member *member = &run->members[i];
+    wanted = wanted || member->made != NULL;
+    member->from = member->read != NULL ? member->read->data : NULL;
+    member->to = member->made != NULL ? member->made->data : NULL;
+  }
+  if (status == MOTET_OK) status = mt_interpreter_run_join(interpreter, run, first_trainable == 0, error);
+  if (status == MOTET_OK && place->layer_end < program->layer_count) {
+    status = mt_interpreter_joined_make(interpreter, run, place->layer_end, error, &arriving);
+    if (status == MOTET_OK) status = mt_interpreter_joined_put(interpreter, run, &arriving, error);
+  }
+  if (status == MOTET_OK && wanted)
+    status = mt_interpreter_joined_make(interpreter, run, place->layer_begin, error, &leaving);
+  if (run->count == 1) leaving.data = run->members[0].to;
+  if (status == MOTET_OK) status = backward_layers(interpreter, run, kept, arriving.data, leaving.data, error);
+  if (status == MOTET_OK) status = mt_interpreter_joined_take(interpreter, run, &leaving, error);
+  mt_pool_give(interpreter->pool, arriving.workspace);
+  mt_pool_give(interpreter->pool, leaving.workspace);
+  return status;
+}
+
+/** The gradient of the member's output, NULL where none flows back. */
+static motet_status find_gradient(mt_interpreter *interpreter, const motet_instruction *instruction,
+                                  motet_error *error, mt_value **arriving) {
+  const motet_program *program = interpreter->program;
+  int32_t edge = interpreter->stages[instruction->stage].out_edge, m = instruction->microbatch;
+  *arriving = NULL;
+  if (edge < 0 || !mt_interpreter_active(interpreter, program->edges[edge].to, m)) return MOTET_OK;
+  mt_value *table = mt_interpreter_is_seam(interpreter, edge) ? interpreter->wholes : interpreter->gradients;
+  *arriving = &table[mt_interpreter_cell(interpreter, edge, m)];
+  if ((*arriving)->data != NULL) return MOTET_OK;
+  return mt_error_set(error, MOTET_ERROR_FAILED, "the gradient from stage %d has not arrived",
+                      (int)program->edges[edge].to);
 }
 
 motet_status mt_interpreter_backward(mt_interpreter *interpreter, const motet_instruction *instruction,
                                      motet_error *error) {
-  const motet_program *program = interpreter->program;
-  const motet_program_stage *place = &program->stages[instruction->stage];
-  const mt_interpreter_stage *stage = &interpreter->stages[instruction->stage];
-  int32_t m = instruction->microbatch;
-  mt_input *input = mt_interpreter_input(interpreter, false, m);
-  const mt_batch *batch = mt_interpreter_batch(interpreter, instruction);
-  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, m)];
-  bool empty = place->layer_begin == place->layer_end;
-  mt_value *arriving = NULL, *leaving;
-  if (stage->out_edge >= 0 && mt_interpreter_active(interpreter, program->edges[stage->out_edge].to, m)) {
-    bool seam = mt_interpreter_is_seam(interpreter, stage->out_edge);
-    arriving = seam ? interpreter->wholes : interpreter->gradients;
-    arriving += mt_interpreter_cell(interpreter, stage->out_edge, m);
-    if (arriving->data == NULL)
-      return mt_error_set(error, MOTET_ERROR_FAILED, "the gradient from stage %d has not arrived",
-                          (int)program->edges[stage->out_edge].to);
+  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+  mt_run run;
+  motet_status status = mt_interpreter_run_make(interpreter, instruction, error, &run);
+  for (int32_t i = 0; i < run.count && status == MOTET_OK; i++) {
+    mt_member *member = &run.members[i];
+    status = find_gradient(interpreter, member->instruction, error, &member->read);
+    if (status == MOTET_OK)
+      status = make_input_gradient(interpreter, member->instruction, member->batch, error, &member->made);
   }
-  if (!empty && kept->saved == NULL)
-    return mt_error_set(error, MOTET_ERROR_FAILED, "its forward has not run, or its saved activations are gone");
-  motet_status status = make_input_gradient(interpreter, instruction, batch, error, &leaving);
-  if (status != MOTET_OK) return status;
-  void *input_gradient = leaving != NULL ? leaving->data : NULL;
-  if (empty) {
-    int64_t bytes;
-    status = output_bytes(interpreter, instruction->stage, batch, error, &bytes);
-    if (status == MOTET_OK && input_gradient != NULL && arriving != NULL)
-      memcpy(input_gradient, arriving->data, (size_t)bytes);
-  } else {
-    bool ends = place->layer_end == program->layer_count;
-    status = run_backward(interpreter, instruction, batch, kept, arriving != NULL && !ends ? arriving->data : NULL,
-                          input_gradient, error);
-  }
-  if (status == MOTET_OK && leaving != NULL) status = keep_own_gradient(interpreter, instruction, leaving, error);
-  if (arriving != NULL) mt_interpreter_release(interpreter, arriving);
-  release_input(interpreter, input);
+  if (status == MOTET_OK)
+    status = place->layer_begin == place->layer_end ? pass_on(interpreter, &run, error)
+                                                    : run_backward(interpreter, &run, error);
+  for (int32_t i = 0; i < run.count && status == MOTET_OK; i++)
+    if (run.members[i].made != NULL)
+      status = keep_own_gradient(interpreter, run.members[i].instruction, run.members[i].made, error);
+  if (status == MOTET_OK) finish_run(interpreter, &run);
   return status;
 }
 
 motet_status mt_interpreter_backward_weights(mt_interpreter *interpreter, const motet_instruction *instruction,
                                              motet_error *error) {
   const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
-  mt_input *input = mt_interpreter_input(interpreter, false, instruction->microbatch);
-  mt_kept *kept = &interpreter->kept[mt_interpreter_cell(interpreter, instruction->stage, instruction->microbatch)];
-  motet_status status = MOTET_OK;
-  if (place->layer_begin < place->layer_end) {
-    if (kept->deferred == NULL)
-      return mt_error_set(error, MOTET_ERROR_FAILED, "its BWD_X has not run, or what it left is gone");
-    status = mt_network_backward_weights(interpreter->options.network,
-                                         mt_interpreter_batch(interpreter, instruction), kept->deferred, error);
+  mt_run run;
+  motet_status status = mt_interpreter_run_make(interpreter, instruction, error, &run);
+  if (status == MOTET_OK && place->layer_begin < place->layer_end) {
+    mt_kept *kept;
+    status = find_kept(interpreter, &run, error, &kept);
+    if (status == MOTET_OK && kept->deferred == NULL)
+      status = mt_error_set(error, MOTET_ERROR_FAILED, "its BWD_X has not run, or what it left is gone");
+    if (status == MOTET_OK) status = mt_interpreter_run_join(interpreter, &run, false, error);
+    if (status != MOTET_OK) return status;
+    status = mt_network_backward_weights(interpreter->options.network, run.batch, kept->deferred, error);
     release_kept(interpreter, kept);
   }
-  release_input(interpreter, input);
+  if (status == MOTET_OK) mt_interpreter_run_end(interpreter, &run);
   return status;
 }

@@ -5,23 +5,11 @@
  */
 #include "train/interpreter_state.h"
 
-#include <stdlib.h>
-
 /** Bytes of the activation behind @p layer for as many tiles as @p batch says. */
 static int64_t activation_bytes(const mt_interpreter *interpreter, int32_t layer, const mt_batch *batch) {
   int64_t rows, columns;
   mt_network_output_shape(interpreter->options.config, layer, batch, &rows, &columns);
   return rows * columns * (int64_t)mt_element_bytes(mt_network_element(interpreter->options.network));
-}
-
-static motet_status reserve(mt_interpreter *interpreter, int64_t bytes, motet_error *error) {
-  if (interpreter->features_bytes >= bytes) return MOTET_OK;
-  free(interpreter->features);
-  interpreter->features_bytes = 0;
-  interpreter->features = aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64);
-  if (interpreter->features == NULL) return mt_error_memory(error, (unsigned long long)bytes, "image features");
-  interpreter->features_bytes = bytes;
-  return MOTET_OK;
 }
 
 /** Layers [begin, end) of the image modules for one picture of the batch after another. */
@@ -51,28 +39,28 @@ bool mt_interpreter_cached(const mt_interpreter *interpreter, int32_t microbatch
   return interpreter->step->cached_layers > 0 && interpreter->program->microbatches[microbatch].cached != 0;
 }
 
-motet_status mt_interpreter_begin_stage(mt_interpreter *interpreter, const motet_instruction *instruction,
-                                        const mt_batch *batch, void *leaving, motet_error *error,
-                                        mt_stage_begin *begin) {
-  const motet_program_stage *place = &interpreter->program->stages[instruction->stage];
+motet_status mt_interpreter_begin_stage(mt_interpreter *interpreter, mt_member *member, motet_error *error,
+                                        int32_t *layer) {
+  const motet_program_stage *place = &interpreter->program->stages[member->instruction->stage];
   const mt_batch_source *source = interpreter->step->source;
-  int32_t boundary = interpreter->step->cached_layers, m = instruction->microbatch;
-  if (boundary == 0 || batch->tiles == 0 || place->layer_begin > boundary) return MOTET_OK;
+  int32_t boundary = interpreter->step->cached_layers, m = member->instruction->microbatch;
+  if (boundary == 0 || member->batch->tiles == 0 || place->layer_begin > boundary) return MOTET_OK;
   bool cached = mt_interpreter_cached(interpreter, m);
   if (place->layer_begin == boundary && !cached) return MOTET_OK;
   int32_t end = place->layer_end < boundary ? place->layer_end : boundary;
-  char *features = leaving;
+  char *features = member->to;
   if (place->layer_end > boundary) {
-    motet_status status = reserve(interpreter, activation_bytes(interpreter, boundary - 1, batch), error);
-    if (status != MOTET_OK) return status;
-    features = interpreter->features;
+    int64_t bytes = activation_bytes(interpreter, boundary - 1, member->batch);
+    member->features = mt_pool_take_workspace(interpreter->pool, bytes);
+    if (member->features == NULL) return mt_error_memory(error, (unsigned long long)bytes, "image features");
+    features = (char *)member->features;
   }
   motet_status status =
       cached ? source->read_features(source->context, m, error, features)
-             : run_pictures(interpreter, m, place->layer_begin, end, batch, begin->entering, features, error);
-  if (status == MOTET_OK && !cached && end == boundary && instruction->kind == MOTET_FWD)
+             : run_pictures(interpreter, m, place->layer_begin, end, member->batch, member->from, features, error);
+  if (status == MOTET_OK && !cached && end == boundary && member->instruction->kind == MOTET_FWD)
     status = source->keep_features(source->context, m, error, features);
-  begin->layer = end;
-  begin->entering = features;
+  *layer = end;
+  member->from = features;
   return status;
 }

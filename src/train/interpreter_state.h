@@ -18,6 +18,7 @@ typedef struct mt_value {
 typedef struct mt_kept {
   mt_arena *arena;
   mt_saved *saved;
+  int32_t members;       /* microbatches that it is of; kept with the first of them */
   int32_t layer_begin;   /* the first layer that ran: behind cached features later than the stage's */
   bool recompute;        /* dropped behind the forward; RECOMPUTE brings it back */
   bool split;            /* its backward is BWD_X, then BWD_W */
@@ -39,6 +40,33 @@ typedef struct mt_input {
   int32_t uses;    /* instructions that still read it */
 } mt_input;
 
+/** One instruction of those that are computed at once. */
+typedef struct mt_member {
+  const motet_instruction *instruction;
+  mt_input *input;
+  const mt_batch *batch; /* its own */
+  mt_value *read, *made; /* forward activations, backward gradients; NULL: none */
+  const void *from; /* its rows of what is put together, and where its rows go of what is taken apart; or NULL */
+  void *to;
+  float *features; /* workspace: what it begins with, from the cache or for it; or NULL */
+} mt_member;
+
+/** What is computed at once: an instruction, or joined ones. */
+typedef struct mt_run {
+  const motet_instruction *first;
+  int32_t count;
+  mt_member *members;
+  const mt_batch *batch; /* all members' behind one another; of one member its own */
+  float *pixels;         /* its, put together; or NULL */
+} mt_run;
+
+/** Activations that enter @p layer, or their gradients: of all members of a run behind one another. */
+typedef struct mt_joined {
+  int32_t layer;
+  void *data;
+  float *workspace; /* given back by the maker; NULL where the data are one member's own */
+} mt_joined;
+
 /** What the step's tables know of a stage. */
 typedef struct mt_interpreter_stage {
   uint64_t modules;         /* bit set */
@@ -53,8 +81,6 @@ struct mt_interpreter {
   int32_t rank;
   mt_pool *pool;
   mt_collective_scratch scratch;
-  char *features; /* that a stage begins with, from the cache or for it */
-  int64_t features_bytes;
   char *staging; /* gradients on their way through a reduction */
 
   /* Of the step that runs. */
@@ -63,8 +89,9 @@ struct mt_interpreter {
   int32_t first_microbatch, microbatches; /* the rank's replica's */
   const motet_instruction *instructions;
   int64_t instruction_count;
-  mt_arena *tables; /* everything below, reset every step */
-  bool *trainable;  /* [layers] */
+  mt_arena *run_arena; /* of the run that is computed */
+  mt_arena *tables;    /* everything below, reset every step */
+  bool *trainable;     /* [layers] */
   mt_interpreter_stage *stages;
   int32_t *in_edges;
   mt_value *outputs;       /* (stages, microbatches) produced here */
@@ -167,22 +194,44 @@ static inline const mt_batch *mt_interpreter_batch(mt_interpreter *interpreter,
 /** Whether the microbatch's features come from the cache. */
 bool mt_interpreter_cached(const mt_interpreter *interpreter, int32_t microbatch);
 
-/** Where a stage's forward begins: its first layer and what enters it, or behind the cached layers. */
-typedef struct mt_stage_begin {
-  int32_t layer;
-  const void *entering;
-} mt_stage_begin;
-
 /**
- * Sees to the layers of the stage whose features are cached: reads or computes and keeps them and moves @p begin
- * behind them. @p leaving: the stage's output, written where nothing is left to run.
+ * Sees to the layers of the stage whose features are cached: reads or computes and keeps them and moves @p layer
+ * behind them and the member's `from` to what they make, which is its `to` where nothing is left to run.
  */
-motet_status mt_interpreter_begin_stage(mt_interpreter *interpreter, const motet_instruction *instruction,
-                                        const mt_batch *batch, void *leaving, motet_error *error,
-                                        mt_stage_begin *begin);
+motet_status mt_interpreter_begin_stage(mt_interpreter *interpreter, mt_member *member, motet_error *error,
+                                        int32_t *layer);
 
 /** One use of the value less; at the last one its buffer goes back to the pool. */
 void mt_interpreter_release(mt_interpreter *interpreter, mt_value *value);
+/** One instruction less that reads the microbatch's inputs. */
+void mt_interpreter_release_input(mt_interpreter *interpreter, mt_input *input);
+
+/** Bytes of what enters @p layer; 0 of the first one, which reads the batch. */
+motet_status mt_interpreter_boundary_bytes(const mt_interpreter *interpreter, int32_t layer, const mt_batch *batch,
+                                           motet_error *error, int64_t *bytes);
+
+/** How many instructions from @p first on are computed at once. */
+int32_t mt_interpreter_run_length(const mt_interpreter *interpreter, const motet_instruction *first);
+/** Lists the members; valid until the next run is made. Its batch is the first one's as yet. */
+motet_status mt_interpreter_run_make(mt_interpreter *interpreter, const motet_instruction *first,
+                                     motet_error *error, mt_run *run);
+/** Puts the members' batches together, with what the stage reads of them; @p pixels: those too. */
+motet_status mt_interpreter_run_join(mt_interpreter *interpreter, mt_run *run, bool pixels, motet_error *error);
+/** Releases what the members have read of their inputs. */
+void mt_interpreter_run_end(mt_interpreter *interpreter, mt_run *run);
+/** Divides the time of instructions [index, index + length) over them by their rows. */
+void mt_interpreter_run_times(mt_interpreter *interpreter, int64_t index, int32_t length, double start,
+                              double finish);
+
+/** Workspace for what enters @p layer of all members; of one member none is needed. */
+motet_status mt_interpreter_joined_make(mt_interpreter *interpreter, const mt_run *run, int32_t layer,
+                                        motet_error *error, mt_joined *joined);
+/** Puts the members' `from` together: of one member the data become its own. */
+motet_status mt_interpreter_joined_put(mt_interpreter *interpreter, const mt_run *run, mt_joined *joined,
+                                       motet_error *error);
+/** Takes it apart into the members' `to`. */
+motet_status mt_interpreter_joined_take(mt_interpreter *interpreter, const mt_run *run, mt_joined *joined,
+                                        motet_error *error);
 
 /** Builds the tables of a step; what it cannot do is refused here, before anything runs. */
 motet_status mt_interpreter_prepare(mt_interpreter *interpreter, motet_error *error);

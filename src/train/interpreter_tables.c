@@ -63,6 +63,21 @@ static motet_status check_shared(const mt_interpreter *interpreter, int64_t inde
   return MOTET_OK;
 }
 
+/** Joined instructions are of one kind, stage and step, and whole. */
+static motet_status check_joined(const mt_interpreter *interpreter, int64_t index, motet_error *error) {
+  const motet_instruction *this = &interpreter->instructions[index], *behind = this + 1;
+  if ((this->flags & MOTET_FLAG_JOINED) == 0) return MOTET_OK;
+  if (this->kind > MOTET_RECOMPUTE || index + 1 == interpreter->instruction_count || behind->kind != this->kind ||
+      behind->stage != this->stage || ((behind->flags ^ this->flags) & MOTET_FLAG_NEXT) != 0 ||
+      behind->microbatch == this->microbatch)
+    return refuse(interpreter, index, error,
+                  "it is joined, but not with another microbatch's behind it, of the same kind, stage and step");
+  if (this->range > 0 || behind->range > 0)
+    return refuse(interpreter, index, error,
+                  "it computes whole microbatches at once, and shares of cut ones one by one: batch=1");
+  return MOTET_OK;
+}
+
 static motet_status check_supported(const mt_interpreter *interpreter, motet_error *error) {
   const motet_program *program = interpreter->program;
   for (int64_t i = 0; i < interpreter->instruction_count; i++) {
@@ -83,6 +98,7 @@ static motet_status check_supported(const mt_interpreter *interpreter, motet_err
     default: break;
     }
     motet_status status = check_shared(interpreter, i, error);
+    if (status == MOTET_OK) status = check_joined(interpreter, i, error);
     if (status != MOTET_OK) return status;
   }
   return MOTET_OK;

@@ -46,7 +46,7 @@ static void use(mt_pool *pool, int64_t bytes) {
   if (pool->used > pool->peak) pool->peak = pool->used;
 }
 
-float *mt_pool_take(mt_pool *pool, int64_t bytes) {
+float *mt_pool_take_workspace(mt_pool *pool, int64_t bytes) {
   /* The smallest that fits; the first of equals. */
   size_t best = pool->free_buffers.count;
   for (size_t i = 0; i < pool->free_buffers.count; i++) {
@@ -74,9 +74,16 @@ float *mt_pool_take(mt_pool *pool, int64_t bytes) {
     memset(buffer, 0, sizeof(header) + (size_t)capacity);
     buffer->capacity = capacity;
   }
-  buffer->bytes = bytes;
-  use(pool, bytes);
+  buffer->bytes = 0;
   return (float *)(void *)(buffer + 1);
+}
+
+float *mt_pool_take(mt_pool *pool, int64_t bytes) {
+  float *memory = mt_pool_take_workspace(pool, bytes);
+  if (memory == NULL) return NULL;
+  ((header *)(void *)memory - 1)->bytes = bytes;
+  use(pool, bytes);
+  return memory;
 }
 
 void mt_pool_give(mt_pool *pool, float *memory) {

@@ -18,7 +18,9 @@ void mt_pool_destroy(mt_pool *pool);
 
 /** A buffer of @p bytes, aligned to 64, not cleared; NULL when memory is out. */
 float *mt_pool_take(mt_pool *pool, int64_t bytes);
-/** Gives back what mt_pool_take() gave; NULL is allowed. */
+/** The same for what lives within one computation: workspace, which does not count as in use. */
+float *mt_pool_take_workspace(mt_pool *pool, int64_t bytes);
+/** Gives back what these gave; NULL is allowed. */
 void mt_pool_give(mt_pool *pool, float *buffer);
 
 /** An empty arena that holds @p bytes in one block; NULL when memory is out. */

@@ -7,33 +7,6 @@
 
 static mt_transport *transport;
 
-static const char *name_of(const trial *what) {
-  static char text[200];
-  snprintf(text, sizeof text, "%s, D %d x P %d x C %d, Ulysses %d%s", what->schedule, what->replicas,
-           what->pipeline, what->context, what->ulysses, what->flexible ? ", flexible" : "");
-  return text;
-}
-
-static void compare(const trial_result *result, const trial_result *reference, const trial *what) {
-  for (int step = 0; step < TRIAL_STEPS; step++) {
-    for (int m = 0; m < TRIAL_MICROBATCHES; m++)
-      if (!(fabs(result->losses[step][m] - reference->losses[step][m]) < 1e-5) || !(result->losses[step][m] > 0))
-        fail_msg("%s: loss of step %d, microbatch %d: %.9g and %.9g", name_of(what), step, m,
-                 result->losses[step][m], reference->losses[step][m]);
-    if (result->norms[step] != 0 && fabs(result->norms[step] / reference->norms[step] - 1) > 1e-4)
-      fail_msg("%s: norm of step %d: %.9g and %.9g", name_of(what), step, result->norms[step],
-               reference->norms[step]);
-  }
-  for (int32_t i = 0; i < mt_network_parameter_count(result->network); i++) {
-    const mt_parameter *own = mt_network_parameter(result->network, i);
-    const mt_parameter *other = trial_find(reference->network, own->name);
-    for (int64_t e = 0; e < own->count; e++)
-      if (!(fabsf(own->value[e] - other->value[e]) < 1e-5F))
-        fail_msg("%s: %s[%lld]: %.9g and %.9g", name_of(what), own->name, (long long)e, (double)own->value[e],
-                 (double)other->value[e]);
-  }
-}
-
 /* Over all ranks, where the unevenness of zig-zag pieces cancels out, the elements are those of the formulas. */
 static void compare_volume(const trial_result *result, const trial *what) {
   motet_error error;
@@ -47,7 +20,7 @@ static void compare_volume(const trial_result *result, const trial *what) {
   assert_int_equal(mt_all_reduce_doubles(transport, &everyone, sums, 3, &scratch, &error), MOTET_OK);
   mt_collective_scratch_free(&scratch);
   if (fabs(sums[0] - sums[1]) > 1e-6 * sums[1])
-    fail_msg("%s: %.1f elements sent forward, %.1f by the formulas", name_of(what), sums[0], sums[1]);
+    fail_msg("%s: %.1f elements sent forward, %.1f by the formulas", trial_name(what), sums[0], sums[1]);
   if (what->context > 1 && !what->flexible) assert_true(sums[0] > 0 && sums[2] > sums[0] / 2);
 }
 
@@ -55,11 +28,11 @@ static void run(trial_data *data, const trial *what, const trial_result *referen
   motet_error error;
   trial_result result;
   if (trial_run(what, data, transport, &error, &result) != MOTET_OK)
-    fail_msg("%s: rank %d: %s", name_of(what), transport->rank, error.text);
-  compare(&result, reference, what);
+    fail_msg("%s: rank %d: %s", trial_name(what), transport->rank, error.text);
+  trial_compare(&result, reference, what);
   compare_volume(&result, what);
   if (result.peak_bytes > result.forecast_bytes + 65536)
-    fail_msg("%s: rank %d used %lld bytes at once, forecast %lld", name_of(what), transport->rank,
+    fail_msg("%s: rank %d used %lld bytes at once, forecast %lld", trial_name(what), transport->rank,
              (long long)result.peak_bytes, (long long)result.forecast_bytes);
   mt_network_destroy(result.network);
 }
@@ -69,6 +42,7 @@ static const char *const schedules[] = {
     "<vision+projector: transpose(order=prefix), llm: 1f1b>",
     "<vision+projector: transpose, llm: 1f1b>",
 };
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
 /** Every way to lay out the ranks with a plane, under every schedule; static and flexible groups in turn. */
 static void run_all(const bool trainable[3], bool tied) {
@@ -84,7 +58,7 @@ static void run_all(const bool trainable[3], bool tied) {
   assert_int_equal(mt_transport_self_create(&(mt_transport_options){.ranks = 1}, &error, &self), MOTET_OK);
   if (trial_run(&alone, &data, self, &error, &reference) != MOTET_OK) fail_msg("alone: %s", error.text);
   for (int layout = 0; layout < 4; layout++)
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < SCHEDULES; s++) {
       int32_t pipeline = 1 + layout % 2, replicas = 1 + layout / 2;
       trial what = {.schedule = schedules[s],
                     .pipeline = pipeline,
@@ -95,7 +69,7 @@ static void run_all(const bool trainable[3], bool tied) {
       memcpy(what.trainable, trainable, sizeof what.trainable);
       if (transport->ranks % (pipeline * replicas) != 0 || what.context < 2) continue;
       /* Of many ranks, which take long, one schedule a layout. */
-      if (transport->ranks < 4 || s == (layout + tied) % 3) run(&data, &what, &reference);
+      if (transport->ranks < 4 || s == (layout + tied) % SCHEDULES) run(&data, &what, &reference);
     }
   mt_network_destroy(reference.network);
   mt_transport_destroy(self);

@@ -148,6 +148,8 @@ typedef struct trial {
   bool exact;
   bool recompute[3];
   int32_t spoiled_rank; /* > 0: a weight of this rank changes by itself in front of step 2 */
+  /* Sees the program and what this rank measured, step by step; or NULL. */
+  void (*inspect)(const motet_program *program, int32_t rank, const trial_data *data, const mt_step_result *step);
 } trial;
 
 typedef struct trial_result {
@@ -282,6 +284,7 @@ static inline motet_status trial_run(const trial *what, trial_data *data, mt_tra
                     .sums = result->losses[step],
                     .sum_count = TRIAL_MICROBATCHES};
     status = mt_interpreter_run(interpreter, &this, error, &measured);
+    if (status == MOTET_OK && what->inspect != NULL) what->inspect(plan.program, transport->rank, data, &measured);
     if (status == MOTET_OK) {
       result->norms[step] = measured.gradient_norm;
       result->digests[step] = measured.weights_digest;
@@ -318,6 +321,71 @@ static inline const mt_parameter *trial_find(mt_network *network, const char *na
   for (int32_t i = 0; i < mt_network_parameter_count(network); i++)
     if (strcmp(mt_network_parameter(network, i)->name, name) == 0) return mt_network_parameter(network, i);
   return NULL;
+}
+
+static inline const char *trial_name(const trial *what) {
+  static char text[200];
+  snprintf(text, sizeof text, "%s, D %d x P %d x C %d, Ulysses %d%s", what->schedule, what->replicas,
+           what->pipeline, what->context, what->ulysses, what->flexible ? ", flexible" : "");
+  return text;
+}
+
+/** Losses, norms and weights agree up to the order of sums. */
+static inline void trial_compare(const trial_result *result, const trial_result *reference, const trial *what) {
+  for (int step = 0; step < TRIAL_STEPS; step++) {
+    for (int m = 0; m < TRIAL_MICROBATCHES; m++) {
+      double difference = fabs(result->losses[step][m] - reference->losses[step][m]);
+      if (!(difference < 1e-5) || !(result->losses[step][m] > 0))
+        fail_msg("%s: loss of step %d, microbatch %d: %.9g and %.9g", trial_name(what), step, m,
+                 result->losses[step][m], reference->losses[step][m]);
+    }
+    /* Ranks without OPTIM know no norm. */
+    if (result->norms[step] != 0 && fabs(result->norms[step] / reference->norms[step] - 1) > 1e-4)
+      fail_msg("%s: norm of step %d: %.9g and %.9g", trial_name(what), step, result->norms[step],
+               reference->norms[step]);
+  }
+  for (int32_t i = 0; i < mt_network_parameter_count(result->network); i++) {
+    const mt_parameter *own = mt_network_parameter(result->network, i);
+    const mt_parameter *other = trial_find(reference->network, own->name);
+    assert_non_null(other);
+    for (int64_t e = 0; e < own->count; e++)
+      if (!(fabsf(own->value[e] - other->value[e]) < 1e-5F))
+        fail_msg("%s: %s[%lld]: %.9g and %.9g", trial_name(what), own->name, (long long)e, (double)own->value[e],
+                 (double)other->value[e]);
+  }
+}
+
+/** The trial against one rank that computes everything in order, and the forecast of its memory. */
+static inline void trial_check(const mt_internvl *config, const trial *what, bool text_only_too,
+                               mt_transport *transport) {
+  motet_error error;
+  static trial_data data;
+  trial_data_fill(&data, config, text_only_too);
+  trial alone = *what;
+  alone.schedule = "<vision+projector: inline, llm: 1f1b>";
+  alone.pipeline = alone.replicas = 1;
+  mt_transport *self;
+  trial_result reference, result;
+  assert_int_equal(mt_transport_self_create(&(mt_transport_options){.ranks = 1}, &error, &self), MOTET_OK);
+  if (trial_run(&alone, &data, self, &error, &reference) != MOTET_OK) fail_msg("alone: %s", error.text);
+  if (trial_run(what, &data, transport, &error, &result) != MOTET_OK)
+    fail_msg("%s: %s", trial_name(what), error.text);
+  trial_compare(&result, &reference, what);
+  /* After one step the first moments are 1 - beta1 = 0.1 of the clipped gradients, whose norm is at most 0.5. */
+  double clipped = fmin(reference.norms[0], 0.5);
+  if (fabs(reference.first_moments - 0.1 * clipped) > 1e-6)
+    fail_msg("clipping to 0.5 left a norm of %.9g of %.9g", reference.first_moments * 10, reference.norms[0]);
+  /* The forecast counts what the program says is held; it is exact but for the allocations' rounding, and for what
+     a split backward copies, which it counts from the forward on. */
+  bool splits = strstr(what->schedule, "zb") != NULL;
+  if (result.peak_bytes > result.forecast_bytes ||
+      (!splits && (double)result.peak_bytes < 0.95 * (double)result.forecast_bytes))
+    fail_msg("%s: rank %d used %lld bytes at once, forecast %lld", trial_name(what), transport->rank,
+             (long long)result.peak_bytes, (long long)result.forecast_bytes);
+  mt_network_destroy(result.network);
+  mt_network_destroy(reference.network);
+  mt_transport_destroy(self);
+  trial_data_free(&data);
 }
 
 #endif

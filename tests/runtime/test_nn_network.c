@@ -250,6 +250,9 @@ static void test_wrong_batches_are_refused(void **state) {
   assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
   bad.segment_begin = shorter;
   assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
+  bad.segment_begin = good.segment_begin;
+  bad.parts = 3, bad.part_begin = shorter;
+  assert_int_equal(run(network, &bad), MOTET_ERROR_ARGUMENT);
   bad = good;
   bad.tiles = INT32_MAX;
   assert_int_equal(run(network, &bad), MOTET_ERROR_LIMIT);
@@ -343,6 +346,20 @@ static void test_head_in_chunks(void **state) {
     }
   }
   assert_true(fabs(losses[0] / losses[1] - 1) < 1e-6);
+  /* Told apart, with parts of which one has no target and one no token: each is what its rows alone have. */
+  const int32_t all[2] = {0, LONG}, parts[6] = {0, 3, 4, 4, 1001, LONG};
+  double told[5] = {0}, alone[5] = {0}, sum = 0;
+  for (int p = -1; p < 5; p++) {
+    const int32_t begin = p < 0 ? 0 : parts[p], bounds[2] = {0, p < 0 ? LONG : parts[p + 1] - begin};
+    mt_batch batch = {
+        .tokens = bounds[1], .segments = 1, .segment_begin = bounds, .labels = labels + begin, .loss_weight = 0.01};
+    if (p < 0) batch.segment_begin = all, batch.parts = 5, batch.part_begin = parts;
+    must(mt_network_forward(networks[0], 7, 8, &batch, input + begin * WIDTH, NULL, false, -1, arena, &failure,
+                            NULL, p < 0 ? told : &alone[p]));
+    if (p >= 0 && !(fabs(told[p] - alone[p]) <= 1e-6 * alone[p])) fail_msg("part %d: %g, %g", p, told[p], alone[p]);
+    if (p >= 0) sum += told[p];
+  }
+  assert_true(told[1] == 0 && told[2] == 0 && fabs(sum / losses[0] - 1) < 1e-6);
   for (int i = 0; i < LONG * WIDTH; i++) assert_true(fabsf(whole[i] - part[i]) <= 1e-6F * (1 + fabsf(part[i])));
   for (int32_t i = 0; i < mt_network_parameter_count(networks[0]); i++) {
     const mt_parameter *a = mt_network_parameter(networks[0], i), *b = mt_network_parameter(networks[1], i);
