@@ -72,8 +72,8 @@ const char *mt_verify_instruction_text(const mt_verifier *verifier, const motet_
   case MOTET_STEP_END: snprintf(text, MT_VERIFY_TEXT_SIZE, "%s of group %d", name, instruction->peer); break;
   case MOTET_OPTIM: snprintf(text, MT_VERIFY_TEXT_SIZE, "%s", name); break;
   default:
-    snprintf(text, MT_VERIFY_TEXT_SIZE, "%s of stage %d, microbatch %d", name, instruction->stage,
-             instruction->microbatch);
+    snprintf(text, MT_VERIFY_TEXT_SIZE, "%s of stage %d, microbatch %d%s", name, instruction->stage,
+             instruction->microbatch, (instruction->flags & MOTET_FLAG_JOINED) != 0 ? ", joined" : "");
   }
   return text;
 }
@@ -126,6 +126,7 @@ static const struct {
     {mt_verify_statement, MT_RULE_COMPLETENESS},
     {mt_verify_edges, MT_RULE_COMPLETENESS},
     {mt_verify_completeness, MT_RULE_COMPLETENESS},
+    {mt_verify_joined, MT_RULE_COMPLETENESS},
     {mt_verify_flow, MT_RULE_DATA_FLOW},
     {mt_verify_channels, MT_RULE_CHANNELS},
     {mt_verify_collectives, MT_RULE_COLLECTIVES},

@@ -51,11 +51,12 @@ enum {
 };
 
 typedef struct mt_verify_cell {
-  int32_t rank;      /* with MT_HAS_FORWARD: where it runs */
-  int32_t group;     /* with MT_HAS_FORWARD, of a token range: the ranks that share it; else -1 */
-  int32_t next_rank; /* with MT_HAS_NEXT: where the next step's runs */
-  int32_t uses;      /* readers of its output that are still to come on that rank */
-  uint32_t flags;    /* MT_HAS_*, ... */
+  int32_t rank;           /* with MT_HAS_FORWARD: where it runs */
+  int32_t group;          /* with MT_HAS_FORWARD, of a token range: the ranks that share it; else -1 */
+  int32_t next_rank;      /* with MT_HAS_NEXT: where the next step's runs */
+  int32_t uses;           /* readers of its output that are still to come on that rank */
+  int32_t before, behind; /* microbatches joined directly before and behind its FWD, plus one; 0: none */
+  uint32_t flags;         /* MT_HAS_*, ... */
 } mt_verify_cell;
 
 /** What has happened to an (edge, piece): four bits for the activation, four for the gradient. */
@@ -136,6 +137,7 @@ motet_status mt_verify_ranges(mt_verifier *verifier);
 motet_status mt_verify_statement(mt_verifier *verifier);
 motet_status mt_verify_edges(mt_verifier *verifier);
 motet_status mt_verify_completeness(mt_verifier *verifier);
+motet_status mt_verify_joined(mt_verifier *verifier);
 motet_status mt_verify_flow(mt_verifier *verifier);
 motet_status mt_verify_channels(mt_verifier *verifier);
 motet_status mt_verify_collectives(mt_verifier *verifier);

@@ -43,12 +43,12 @@ static int64_t piece_bytes(const mt_walk *walk, int32_t stage, int32_t piece) {
 
 static void take_saved(mt_walk *walk, int32_t stage, int32_t column) {
   mt_walk_take(walk, mt_verify_whole_bytes(walk->verifier, &walk->verifier->program->saved_bytes, stage, column));
-  walk->live_units += walk->verifier->share_units[stage];
+  walk->live.units += walk->verifier->share_units[stage];
 }
 
 static void give_saved(mt_walk *walk, int32_t stage, int32_t column) {
   mt_walk_give(walk, mt_verify_whole_bytes(walk->verifier, &walk->verifier->program->saved_bytes, stage, column));
-  walk->live_units -= walk->verifier->share_units[stage];
+  walk->freed.units += walk->verifier->share_units[stage];
 }
 
 /* Walks the pieces that flow along an edge from or to what @p stage has in @p column. */
@@ -77,13 +77,13 @@ static void take_output(mt_walk *walk, int32_t stage, int32_t column, mt_verify_
   cell->uses = count_uses(walk, stage, column);
   if (cell->uses == 0) return;
   mt_walk_take(walk, output_bytes(walk, stage, column));
-  if (mt_walk_replicated(walk->verifier, stage)) walk->live_features++;
+  if (mt_walk_replicated(walk->verifier, stage)) walk->live.features++;
 }
 
 void mt_walk_release_output(mt_walk *walk, int32_t stage, int32_t column) {
   if (--mt_verify_cell_at(walk->verifier, stage, column)->uses > 0) return;
   mt_walk_give(walk, output_bytes(walk, stage, column));
-  if (mt_walk_replicated(walk->verifier, stage)) walk->live_features--;
+  if (mt_walk_replicated(walk->verifier, stage)) walk->freed.features++;
 }
 
 void mt_walk_take_carried(mt_walk *walk) {
@@ -131,7 +131,7 @@ static void release_inputs(mt_walk *walk, int32_t stage, int32_t column, bool re
         mt_walk_release_output(walk, from, home);
       } else if (!read_again) {
         mt_walk_give(walk, piece_bytes(walk, from, piece));
-        if (mt_walk_replicated(verifier, from)) walk->live_features--;
+        if (mt_walk_replicated(verifier, from)) walk->freed.features++;
       }
     }
   }
@@ -146,7 +146,7 @@ static motet_status forward_next(mt_walk *walk, const motet_instruction *instruc
     MT_WALK_REFUSE(walk, microbatch, "FWD of %s for the next step's microbatch %d: its LOAD must stand before",
                    STAGE(stage), microbatch);
   mt_walk_take(walk, output_bytes(walk, stage, column));
-  if (mt_walk_replicated(walk->verifier, stage)) walk->live_features++;
+  if (mt_walk_replicated(walk->verifier, stage)) walk->live.features++;
   take_saved(walk, stage, column);
   mt_walk_peak(walk);
   give_saved(walk, stage, column);

@@ -42,7 +42,7 @@ static void start_rank(mt_walk *walk, int32_t rank) {
   mt_walk_take_carried(walk);
   mt_walk_peak(walk);
   /* The weights stay whatever runs; an empty list's peak is theirs. */
-  walk->peak_bytes = walk->live_bytes;
+  walk->peak.bytes = walk->live.bytes;
 }
 
 static void judge_memory(mt_walk *walk) {
@@ -55,7 +55,7 @@ static void judge_memory(mt_walk *walk) {
                      "rank %d holds more bytes than 63 bits can count", walk->rank);
     return;
   }
-  if (p->memory_cap == 0 || walk->peak_bytes <= p->memory_cap) return;
+  if (p->memory_cap == 0 || walk->peak.bytes <= p->memory_cap) return;
   char text[MT_VERIFY_TEXT_SIZE] = "the weights it holds";
   if (walk->peak_instruction >= 0) {
     const motet_instruction *instruction = &p->instructions[p->rank_begin[walk->rank] + walk->peak_instruction];
@@ -65,7 +65,7 @@ static void judge_memory(mt_walk *walk) {
   }
   mt_verify_refuse(verifier, MT_RULE_MEMORY, walk->rank, walk->peak_instruction, microbatch,
                    "rank %d needs %lld bytes %s%s, %lld more than the cap of %lld", walk->rank,
-                   (long long)walk->peak_bytes, region, text, (long long)(walk->peak_bytes - p->memory_cap),
+                   (long long)walk->peak.bytes, region, text, (long long)(walk->peak.bytes - p->memory_cap),
                    (long long)p->memory_cap);
 }
 
@@ -77,6 +77,7 @@ static motet_status walk_rank(mt_walk *walk) {
   int32_t length = (int32_t)(p->rank_begin[rank + 1] - p->rank_begin[rank]);
   for (int32_t i = 0; i < length; i++) {
     walk->position = i;
+    if (i == 0 || (list[i - 1].flags & MOTET_FLAG_JOINED) == 0) walk->run = i;
     if (walk->step_end >= 0)
       mt_verify_refuse(verifier, MT_RULE_GRADIENTS, rank, i, list[i].microbatch,
                        "%s stands behind STEP_END: STEP_END must be the rank's last instruction",
@@ -84,16 +85,17 @@ static motet_status walk_rank(mt_walk *walk) {
     motet_status status = functions[list[i].kind](walk, &list[i]);
     if (status == MOTET_OK && mt_is_shared(p, &list[i])) status = mt_walk_share(walk, &list[i]);
     if (status != MOTET_OK) return status;
+    if ((list[i].flags & MOTET_FLAG_JOINED) == 0) mt_walk_settle(walk);
   }
   walk->position = length;
   mt_walk_finish_transfers(walk);
   mt_walk_finish_gradients(walk);
   judge_memory(walk);
   verifier->memory[rank] = (motet_rank_memory){
-      .peak_bytes = walk->peak_bytes,
+      .peak_bytes = walk->peak.bytes,
       .peak_instruction = walk->peak_instruction,
-      .peak_activations = (double)walk->peak_units / (double)MT_SHARE_UNIT,
-      .peak_features = walk->peak_features,
+      .peak_activations = (double)walk->peak.units / (double)MT_SHARE_UNIT,
+      .peak_features = walk->peak.features,
   };
   return MOTET_OK;
 }

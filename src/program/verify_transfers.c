@@ -171,7 +171,7 @@ motet_status mt_walk_recv(mt_walk *walk, const motet_instruction *instruction) {
   walk->open_posts++;
   /* As its consumer gives it back: with the producer's size, whatever the buffer says. */
   mt_walk_take(walk, mt_verify_bytes(&verifier->program->output_bytes, r.from, r.piece));
-  if (!r.gradient && mt_walk_replicated(verifier, r.from)) walk->live_features++;
+  if (!r.gradient && mt_walk_replicated(verifier, r.from)) walk->live.features++;
   mt_walk_peak(walk);
   return MOTET_OK;
 }

@@ -26,16 +26,21 @@ typedef struct mt_walk_channel {
   int32_t sends, receives;
 } mt_walk_channel;
 
+typedef struct mt_walk_held {
+  int64_t bytes, units; /* units: activations, in share units */
+  int32_t features;
+} mt_walk_held;
+
 typedef struct mt_walk {
   mt_verifier *verifier;
   int32_t rank, position;
+  int32_t run; /* position of the first of the instructions joined with this one */
 
   /* Memory (rule 6). */
-  int64_t live_bytes, live_units; /* bytes; activations in share units */
-  int32_t live_features;
+  mt_walk_held live, freed; /* what an instruction frees, or a run of joined ones, lives to its end */
   bool overflow;
-  int64_t peak_bytes, peak_instruction, peak_units;
-  int32_t peak_features;
+  mt_walk_held peak;
+  int64_t peak_instruction;
 
   /* Channels (rule 3). */
   int64_t open_posts;        /* posts without their WAIT */
@@ -57,22 +62,31 @@ typedef struct mt_walk {
     return MOTET_ERROR_REFUSED;                                                                                    \
   } while (0)
 
-/* Takes and gives back memory. A peak is noted by mt_walk_peak() when an instruction has all that it needs. */
+/* Takes and gives back memory. A peak is noted by mt_walk_peak() when an instruction has all that it needs; joined
+ * ones need theirs together, from the first one's begin. */
 static inline void mt_walk_take(mt_walk *walk, int64_t bytes) {
-  if (__builtin_add_overflow(walk->live_bytes, bytes, &walk->live_bytes)) walk->overflow = true;
+  if (__builtin_add_overflow(walk->live.bytes, bytes, &walk->live.bytes)) walk->overflow = true;
 }
 
 static inline void mt_walk_give(mt_walk *walk, int64_t bytes) {
-  if (!walk->overflow) walk->live_bytes -= bytes;
+  if (!walk->overflow) walk->freed.bytes += bytes; /* no more than was taken */
+}
+
+/** The instruction, or the last of a run, has ended. */
+static inline void mt_walk_settle(mt_walk *walk) {
+  walk->live.bytes -= walk->freed.bytes;
+  walk->live.units -= walk->freed.units;
+  walk->live.features -= walk->freed.features;
+  walk->freed = (mt_walk_held){0};
 }
 
 static inline void mt_walk_peak(mt_walk *walk) {
-  if (walk->live_bytes > walk->peak_bytes && !walk->overflow) {
-    walk->peak_bytes = walk->live_bytes;
-    walk->peak_instruction = walk->position;
+  if (walk->live.bytes > walk->peak.bytes && !walk->overflow) {
+    walk->peak.bytes = walk->live.bytes;
+    walk->peak_instruction = walk->run;
   }
-  if (walk->live_units > walk->peak_units) walk->peak_units = walk->live_units;
-  if (walk->live_features > walk->peak_features) walk->peak_features = walk->live_features;
+  if (walk->live.units > walk->peak.units) walk->peak.units = walk->live.units;
+  if (walk->live.features > walk->peak.features) walk->peak.features = walk->live.features;
 }
 
 static inline bool mt_walk_replicated(const mt_verifier *verifier, int32_t stage) {

@@ -95,6 +95,10 @@ void builder_compute_next(program_builder *builder, int32_t rank, motet_instruct
   builder->lists[rank].data[builder->lists[rank].count - 1].flags = MOTET_FLAG_NEXT;
 }
 
+void builder_join(program_builder *builder, int32_t rank) {
+  builder->lists[rank].data[builder->lists[rank].count - 1].flags |= MOTET_FLAG_JOINED;
+}
+
 static int64_t size_of(const program_builder *builder, int64_t base, int32_t stage, int32_t microbatch) {
   return base + builder->bytes_step * (stage + microbatch);
 }

@@ -50,6 +50,8 @@ void builder_compute(program_builder *builder, int32_t rank, motet_instruction_k
                      int32_t microbatch);
 void builder_compute_next(program_builder *builder, int32_t rank, motet_instruction_kind kind, int32_t stage,
                           int32_t microbatch);
+/** Joins the rank's last instruction with the one that comes next. */
+void builder_join(program_builder *builder, int32_t rank);
 /** SEND, RECV, or WAIT with @p flags; the buffer is made on first use. */
 void builder_transfer(program_builder *builder, int32_t rank, motet_instruction_kind kind, uint8_t flags,
                       int32_t edge, int32_t microbatch, bool gradient, int32_t peer);
