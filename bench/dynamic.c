@@ -3,6 +3,7 @@
  * holds a few, so its encoder time varies. Both plans run on the true times of drawn steps. Planning time
  * stands beside the step that it has to hide behind. */
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "order/unit_plan.h"
 #include "sim/simulate.h"
@@ -10,15 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MICROBATCHES_MOST = 32, STEPS = 20 };
-
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
 
 static void stop_on(motet_status status, const motet_error *error) {
   if (status == MOTET_OK) return;
@@ -69,9 +63,9 @@ static void compare(const char *schedule, int32_t ranks, int32_t microbatches, i
       encode[m] = 0;
       for (int i = 0; i < pictures; i++) encode[m] += draw_tiles(&random) * tile;
     }
-    double begin = now();
+    double begin = mt_clock_process_seconds();
     stop_on(motet_plan_create(&options, &error, &made), &error);
-    seconds[s] = now() - begin;
+    seconds[s] = mt_clock_process_seconds() - begin;
     double by_plan = run(arena, made, made), by_fixed = run(arena, fixed, made);
     static_sum += by_fixed;
     dynamic_sum += by_plan;

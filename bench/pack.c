@@ -4,6 +4,7 @@
  * short of its goal is printed as such. */
 #include "motet/pack.h"
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "pack/allocate.h"
 #include "pack/solve.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS = 64, NODE = 8, REPEATS = 21 };
 
@@ -30,17 +30,6 @@ static motet_pack_cost flexsp(double ring_bytes) {
                            .bandwidth_count = 6,
                            .bandwidth_degree = {2, 4, 8, 16, 32, 64},
                            .bandwidth_bytes_per_second = {119.54e9, 104.07e9, 96.5e9, 10.33e9, 5.94e9, 4.87e9}};
-}
-
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at); /* one thread: what else runs on the machine does not count */
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
-  return values[count / 2];
 }
 
 static void stop_on(motet_status status, const motet_error *error) {
@@ -97,15 +86,15 @@ static void plan_times(int32_t ranks, int32_t count, int64_t memory, double dead
     double seconds[REPEATS], ratio = 0;
     for (int i = -1; i < REPEATS; i++) {
       motet_pack_sequence *sequences = draw(names[n], count, (uint64_t)i + 2, ranks, memory);
-      double begin = now();
+      double begin = mt_clock_process_seconds();
       const motet_pack_plan *made = plan(packer, sequences, count);
       if (i >= 0) {
-        seconds[i] = now() - begin;
+        seconds[i] = mt_clock_process_seconds() - begin;
         ratio += made->value / made->lower_bound / REPEATS;
       }
       free(sequences);
     }
-    double middle = 1e3 * median(seconds, REPEATS);
+    double middle = 1e3 * mt_median(seconds, REPEATS);
     printf("  %-11s %8.3f ms   slowest %8.3f   value / bound %.4f   %s (< %g ms)\n", names[n], middle,
            1e3 * seconds[REPEATS - 1], ratio, verdict(middle < goal_ms), goal_ms);
     motet_packer_destroy(packer);
@@ -221,14 +210,15 @@ static void allocation(void) {
   for (int32_t g = 0; g < GROUPS; g++) of.work[g] = exp(2 * mt_random_normal(&random));
   mt_allocate_problem problem = {GROUPS, MANY, MANY, degrees, least, falling, &of};
   mt_arena *arena = mt_arena_create();
-  double begin = now(), by_table = mt_allocate_table(&problem, arena, NULL), table_seconds = now() - begin;
+  double begin = mt_clock_process_seconds(), by_table = mt_allocate_table(&problem, arena, NULL),
+         table_seconds = mt_clock_process_seconds() - begin;
   double seconds[RUNS], by_heap = 0;
   for (int i = 0; i < RUNS; i++) {
-    begin = now();
+    begin = mt_clock_process_seconds();
     by_heap = mt_allocate_heap(&problem, heap, times, chosen);
-    seconds[i] = now() - begin;
+    seconds[i] = mt_clock_process_seconds() - begin;
   }
-  double heap_seconds = median(seconds, RUNS);
+  double heap_seconds = mt_median(seconds, RUNS);
   printf("\nallocation, %d ranks, %d groups: dynamic program %.1f ms, heap %.4f ms: %.0fx faster, values %s: %s "
          "(>= 1000x, equal)\n",
          MANY, GROUPS, 1e3 * table_seconds, 1e3 * heap_seconds, table_seconds / heap_seconds,
@@ -372,9 +362,9 @@ static void scaling(void) {
     motet_packer *packer = packer_for(&options);
     motet_pack_sequence *sequences = draw("openvid", 512, 1, counts[i], 8192);
     plan(packer, sequences, 512);
-    double begin = now();
+    double begin = mt_clock_process_seconds();
     const motet_pack_plan *made = plan(packer, sequences, 512);
-    double seconds = now() - begin;
+    double seconds = mt_clock_process_seconds() - begin;
     printf("  %2d ranks: value %8.3f s (bound %8.3f), %8.3f rank-seconds; planned in %7.3f ms", counts[i],
            made->value, made->lower_bound, made->value * counts[i], 1e3 * seconds);
     if (published[i] > 0) printf(" (published scheduling %.0f ms)", published[i]);

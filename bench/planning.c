@@ -1,6 +1,7 @@
 /* Numbers 1, 2, 3 and 5: planning speed, scale, distance to the bound, and the simulator against its (max,+) twin.
  * Prints one table, times in seconds of one core; a goal that is not reached is printed as such. */
 #include "base/array.h"
+#include "base/clock.h"
 #include "order/unit_plan.h"
 
 #include <math.h>
@@ -8,19 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-
-/* Processor time, user and system: everything here runs on one thread, and the machine may have other work. */
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
-  return values[count / 2];
-}
 
 static void stop_on(motet_status status, const motet_error *error) {
   if (status == MOTET_OK) return;
@@ -47,38 +35,38 @@ static step_times measure(const motet_plan_options *options, int repeats) {
   double plan_seconds[MOST], verify_seconds[MOST], simulate_seconds[MOST], max_plus_seconds[MOST];
   step_times times = {.equal = true};
   for (int i = 0; i < repeats; i++) {
-    double begin = now();
+    double begin = mt_clock_process_seconds();
     motet_plan *plan = plan_or_stop(options);
-    plan_seconds[i] = now() - begin;
+    plan_seconds[i] = mt_clock_process_seconds() - begin;
     const mt_plan *inner = mt_unit_plan_inner(plan);
     motet_error error;
     motet_verify_options verify = {0};
     motet_verification verification = {0};
-    begin = now();
+    begin = mt_clock_process_seconds();
     stop_on(motet_verify(inner->program, &verify, &error, &verification), &error);
-    verify_seconds[i] = now() - begin;
+    verify_seconds[i] = mt_clock_process_seconds() - begin;
     motet_verification_free(&verification);
     mt_arena *arena = mt_arena_create();
     mt_simulate_options simulate = {.timeline = true};
     mt_simulation *simulation;
-    begin = now();
+    begin = mt_clock_process_seconds();
     stop_on(mt_simulate(arena, inner->program, &inner->costs, &simulate, &error, &simulation), &error);
-    simulate_seconds[i] = now() - begin;
+    simulate_seconds[i] = mt_clock_process_seconds() - begin;
     times.events = simulation->events;
     int64_t count = inner->program->rank_begin[inner->program->ranks];
     double *finish = MT_ARENA_NEW(arena, double, count), makespan;
-    begin = now();
+    begin = mt_clock_process_seconds();
     stop_on(mt_simulate_max_plus(arena, inner->program, &inner->costs, &error, &makespan, finish), &error);
-    max_plus_seconds[i] = now() - begin;
+    max_plus_seconds[i] = mt_clock_process_seconds() - begin;
     times.equal &= makespan == simulation->makespan;
     times.equal &= memcmp(finish, simulation->finish, (size_t)count * sizeof *finish) == 0;
     mt_arena_destroy(arena);
     motet_plan_destroy(plan);
   }
-  times.plan = median(plan_seconds, repeats);
-  times.verify = median(verify_seconds, repeats);
-  times.simulate = median(simulate_seconds, repeats);
-  times.max_plus = median(max_plus_seconds, repeats);
+  times.plan = mt_median(plan_seconds, (size_t)repeats);
+  times.verify = mt_median(verify_seconds, (size_t)repeats);
+  times.simulate = mt_median(simulate_seconds, (size_t)repeats);
+  times.max_plus = mt_median(max_plus_seconds, (size_t)repeats);
   return times;
 }
 
@@ -104,7 +92,7 @@ static void large_cluster(void) {
                                 .ranks = 16,
                                 .microbatches = 128,
                                 .replicas = 512};
-  double begin = now();
+  double begin = mt_clock_process_seconds();
   step_times times = measure(&options, 1);
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
@@ -115,7 +103,8 @@ static void large_cluster(void) {
   printf("   verify %.2f s, simulate %.2f s: %.1f M events/s (goal >= 10) %s; %.2f GiB (goal < 2) %s; all with "
          "(max,+) %.1f s\n",
          times.verify, times.simulate, (double)times.events / times.simulate / 1e6,
-         verdict((double)times.events / times.simulate >= 1e7), gib, verdict(gib < 2), now() - begin);
+         verdict((double)times.events / times.simulate >= 1e7), gib, verdict(gib < 2),
+         mt_clock_process_seconds() - begin);
 }
 
 /* One row: a transposed encoder in front of 1F1B with f=1, b=2. */
@@ -161,9 +150,9 @@ static double makespan_of(const encoder_row *row, const char *skeleton, double *
                                 .microbatches = row->microbatches,
                                 .encode = row->encode,
                                 .encode_count = row->encode_count};
-  double begin = now();
+  double begin = mt_clock_process_seconds();
   motet_plan *plan = plan_or_stop(&options);
-  *seconds = now() - begin;
+  *seconds = mt_clock_process_seconds() - begin;
   double makespan = motet_plan_get(plan)->makespan;
   *bound = motet_plan_get(plan)->bound;
   motet_plan_destroy(plan);

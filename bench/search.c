@@ -2,6 +2,7 @@
  * with MindSpeed-MM against the searched ones, rules for the order of microbatches, and a whole search over 512
  * devices (goal: a minute). */
 #include "search/search.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "cost/forecast.h"
 #include "search/partition.h"
@@ -12,13 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
 
 static void stop_on(motet_status status, const motet_error *error) {
   if (status == MOTET_OK) return;
@@ -47,9 +41,9 @@ static void placement_rows(void) {
     motet_error error;
     mt_placement p;
     mt_arena *arena = mt_arena_create();
-    double begin = now();
+    double begin = mt_clock_process_seconds();
     stop_on(mt_placement_find(arena, &request, &error, &p), &error);
-    double seconds = now() - begin;
+    double seconds = mt_clock_process_seconds() - begin;
     printf("  %5d devices, batch 1920              %8d %7dx%-3d %6d %10d %8.2f s %10.2f s %9.2f ms  %s\n", devices,
            p.data, p.modules[1].tensor, p.modules[1].pipeline, p.modules[0].devices, p.modules[2].devices,
            p.seconds, p.bound, 1e3 * seconds, seconds < 0.05 ? "< 50 ms" : "goal of 50 ms missed");
@@ -201,12 +195,12 @@ static void search_row(const char *model, const char *workload) {
   snprintf(yaml, sizeof yaml,
            "model: tests/data/models/%s\ncluster: h100\ndevices: 512\nworkload: %s\ntrain: {global_batch: 1024}\n",
            model, workload);
-  double begin = now();
+  double begin = mt_clock_process_seconds();
   stop_on(mt_search_problem_parse(yaml, strlen(yaml), "bench", 0, NULL, &error, &problem), &error);
   stop_on(mt_search_run_problem(arena, problem, &options, &space, &error, &result), &error);
   printf("  %-22s %-28s %7lld candidates, %5lld simulated, %7.1f s of processor time, %6.1f s: step %.3f s, %s\n",
-         model, workload, (long long)result.candidates, (long long)result.evaluated, now() - begin, result.seconds,
-         result.plan.seconds, result.end);
+         model, workload, (long long)result.candidates, (long long)result.evaluated,
+         mt_clock_process_seconds() - begin, result.seconds, result.plan.seconds, result.end);
   mt_plan_free(&result.plan.plan);
   mt_search_problem_destroy(problem);
   mt_arena_destroy(arena);

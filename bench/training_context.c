@@ -5,6 +5,7 @@
  * machine does not count; waits and messages are the least wall times of some rounds. Both plans run in turn.
  */
 #include "base/array.h"
+#include "base/clock.h"
 #include "comm/collective.h"
 #include "data/tokenizer.h"
 #include "motet/pack.h"
@@ -17,26 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS_MAX = 64, HEADS = 14, KV_HEADS = 2, DIM = 64, ROUNDS = 5 };
 
 static mt_transport *transport;
 static mt_context_exchange exchange;
 static motet_error error;
-
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
-/* Processor time of the thread that computes. */
-static double worked(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
 
 static void must(motet_status status) {
   if (status == MOTET_OK) return;
@@ -71,11 +58,6 @@ static double slowest(double value) {
   return value;
 }
 
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, mt_compare_doubles);
-  return values[count / 2];
-}
-
 static double least(const double *values, int count) {
   double best = values[0];
   for (int i = 1; i < count; i++) best = fmin(best, values[i]);
@@ -92,7 +74,7 @@ static float *ramp(int64_t count) {
 static double messages_alone(float *block, int64_t floats, int times) {
   const int32_t rank = transport->rank, ranks = transport->ranks;
   meet();
-  const double begin = now();
+  const double begin = mt_clock_seconds();
   for (int i = 0; i < times; i++) {
     mt_transfer *in, *out;
     const size_t bytes = (size_t)floats * sizeof *block;
@@ -102,7 +84,7 @@ static double messages_alone(float *block, int64_t floats, int times) {
     must(mt_transport_wait(transport, in, &error));
     must(mt_transport_wait(transport, out, &error));
   }
-  return now() - begin;
+  return mt_clock_seconds() - begin;
 }
 
 typedef struct ring_times {
@@ -147,10 +129,10 @@ static void time_attention(int32_t tokens, int32_t degree, ring_times times[2]) 
     for (int d = 0; d < 2; d++) {
       meet();
       counts = (mt_context_counts){0};
-      const double start = worked();
+      const double start = mt_clock_thread_seconds();
       must(d == 0 ? mt_context_attention_forward(&attention, qkv, saved, scratch, output, &error)
                   : mt_context_attention_backward(&attention, qkv, output, dy, saved, scratch, gradient, &error));
-      samples[d][0][round] = slowest(worked() - start);
+      samples[d][0][round] = slowest(mt_clock_thread_seconds() - start);
       samples[d][1][round] = slowest(counts.wait_seconds);
       samples[d][2][round] =
           degree == 1
@@ -306,19 +288,19 @@ static double run_step(trainer *t, motet_packer *packer, const motet_pack_sequen
   must(motet_packer_plan(packer, sequences, BATCH, &error, &plan));
   mt_network_zero_gradients(t->network);
   meet();
-  const double begin = now(), idle = worked();
+  const double begin = mt_clock_seconds(), idle = mt_clock_thread_seconds();
   for (int64_t g = 0; g < plan->group_count; g++) {
     mt_arena_reset(t->arena);
     run_group(t, plan, &plan->groups[g], batch, 1.0 / (double)plan->loss_denominator, loss);
     if (plan->groups[g].degree > 1) *wide += plan->groups[g].tokens;
   }
-  *work = slowest(worked() - idle);
+  *work = slowest(mt_clock_thread_seconds() - idle);
   for (int32_t i = 0; i < mt_network_parameter_count(t->network); i++) {
     mt_parameter *parameter = mt_network_parameter(t->network, i);
     if (parameter->gradient != NULL)
       must(mt_all_reduce_floats(transport, &all, parameter->gradient, (size_t)parameter->count, &scratch, &error));
   }
-  const double seconds = slowest(now() - begin);
+  const double seconds = slowest(mt_clock_seconds() - begin);
   must(mt_all_reduce_doubles(transport, &all, loss, 1, &scratch, &error));
   return seconds;
 }
@@ -343,11 +325,11 @@ static double time_row(trainer *t, int32_t tokens, int32_t degree) {
       row = share;
       meet();
     }
-    const double start = degree > 1 ? now() : worked();
+    const double start = degree > 1 ? mt_clock_seconds() : mt_clock_thread_seconds();
     must(mt_network_forward(t->network, FIRST, layers, &row, NULL, NULL, true, FIRST, t->arena, &error, &saved,
                             &loss));
     must(mt_network_backward(t->network, FIRST, layers, FIRST, &row, saved, NULL, NULL, &error));
-    best = fmin(best, degree > 1 ? slowest(now() - start) : worked() - start);
+    best = fmin(best, degree > 1 ? slowest(mt_clock_seconds() - start) : mt_clock_thread_seconds() - start);
   }
   return best;
 }
@@ -441,8 +423,8 @@ static void bench_documents(void) {
   }
   if (transport->rank == 0)
     printf("| %6.0f |     all | %6.0f | %8.0f | %5.2f | %10.0f | %14.0f | %5.2f | in rings %.0f %%, %.0f %% |\n",
-           tokens, tokens / sums[0][0], tokens / sums[1][0], median(ratios[0], STEPS), tokens / sums[0][1],
-           tokens / sums[1][1], median(ratios[1], STEPS), 100 * (double)wide[0] / tokens,
+           tokens, tokens / sums[0][0], tokens / sums[1][0], mt_median(ratios[0], STEPS), tokens / sums[0][1],
+           tokens / sums[1][1], mt_median(ratios[1], STEPS), 100 * (double)wide[0] / tokens,
            100 * (double)wide[1] / tokens);
   for (int i = 0; i < 2; i++) motet_packer_destroy(packers[i]);
   mt_network_destroy(t.network);

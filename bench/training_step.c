@@ -17,6 +17,7 @@
  * row says what its step's products take by themselves and what all else does: why a step falls short.
  */
 #include "base/array.h"
+#include "base/clock.h"
 #include "nn/network.h"
 #include "tensor/matmul.h"
 #include "tensor/parallel.h"
@@ -28,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -41,13 +41,7 @@ typedef struct seconds {
   double wall, processor;
 } seconds;
 
-static seconds now(void) {
-  struct timespec wall, processor;
-  clock_gettime(CLOCK_MONOTONIC, &wall);
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &processor);
-  return (seconds){(double)wall.tv_sec + 1e-9 * (double)wall.tv_nsec,
-                   (double)processor.tv_sec + 1e-9 * (double)processor.tv_nsec};
-}
+static seconds now(void) { return (seconds){mt_clock_seconds(), mt_clock_process_seconds()}; }
 
 static seconds since(seconds begin) {
   const seconds end = now();
@@ -137,8 +131,7 @@ static double median(const timing *t, int phase, bool processor) {
     for (int p = 0; p < PHASES; p++)
       if (p == phase || phase == PHASES) values[i] += processor ? t->phase[p][i].processor : t->phase[p][i].wall;
   }
-  qsort(values, (size_t)t->steps, sizeof *values, mt_compare_doubles);
-  return t->steps == 0 ? NAN : values[t->steps / 2];
+  return t->steps == 0 ? NAN : mt_median(values, (size_t)t->steps);
 }
 
 static bool peer_step(peer *p, timing *t) {

@@ -23,3 +23,9 @@ int mt_compare_doubles(const void *left, const void *right) {
   const double a = *(const double *)left, b = *(const double *)right;
   return (a > b) - (a < b);
 }
+
+double mt_median(double *values, size_t count) {
+  if (count == 0) return 0;
+  qsort(values, count, sizeof *values, mt_compare_doubles);
+  return count % 2 == 1 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+}

@@ -28,4 +28,7 @@ bool mt_array_reserve(void **data, size_t *capacity, size_t needed, size_t size)
 /** For qsort(): doubles from the least to the largest. */
 int mt_compare_doubles(const void *left, const void *right);
 
+/** Sorts @p values. The one in the middle, or the mean of the two there; 0 of none. */
+double mt_median(double *values, size_t count);
+
 #endif

@@ -1,5 +1,6 @@
 #include "cli/follow.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/waiter.h"
 #include "report/page_history.h"
@@ -37,12 +38,6 @@ typedef struct followed {
   int64_t beat;
 } followed;
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static int64_t last_step(const mt_history *history) {
   return history->steps.count > 0 ? history->steps.data[history->steps.count - 1].step : 0;
 }
@@ -67,14 +62,14 @@ static bool has_failed(const followed *of) {
 }
 
 static motet_status write_page(followed *of, bool last, motet_error *error) {
-  double before = now();
+  double before = mt_clock_seconds();
   of->request.running = true;
   of->request.history = &of->history;
   of->live.page++;
   of->request.live = last ? NULL : &of->live;
   motet_status status = mt_report_page_write(&of->request, error);
   if (status != MOTET_OK) of->live.page--; /* the one before still stands */
-  double after = now();
+  double after = mt_clock_seconds();
   of->timeline_step = mt_run_newest(of->request.path);
   of->rewinds = of->history.rewinds;
   of->after = (mt_page_history_after){last_step(&of->history), last_evaluation(&of->history)};
@@ -99,7 +94,7 @@ static motet_status write_news(followed *of, motet_error *error) {
                                     : mt_file_write(of->news_path, text.data, text.length, error);
   if (status == MOTET_ERROR_IO) status = error->status = MOTET_ERROR_FAILED;
   mt_text_free(&text);
-  of->next_news = now() + HEARTBEAT_SECONDS;
+  of->next_news = mt_clock_seconds() + HEARTBEAT_SECONDS;
   return status;
 }
 
@@ -117,7 +112,7 @@ static motet_status look(followed *of, motet_error *error, bool *over) {
   int64_t newest = of->request.step > 0 ? of->timeline_step : mt_run_newest(of->request.path);
   bool stale = newest != of->timeline_step || of->rewinds != of->history.rewinds ||
                last_step(&of->history) > of->after.step + MOST_NEWS;
-  if (!*over && stale && now() >= of->next_page) {
+  if (!*over && stale && mt_clock_seconds() >= of->next_page) {
     motet_error fault;
     motet_error_clear(&fault);
     status = write_page(of, false, &fault);
@@ -126,7 +121,8 @@ static motet_status look(followed *of, motet_error *error, bool *over) {
     else
       status = MOTET_OK;
   }
-  if (status == MOTET_OK && !*over && (changed || now() >= of->next_news)) status = write_news(of, error);
+  if (status == MOTET_OK && !*over && (changed || mt_clock_seconds() >= of->next_news))
+    status = write_news(of, error);
   return status;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/launch.h"
 
+#include "base/clock.h"
 #include "cli/cli.h"
 #include "comm/place.h"
 #include "report/run_failure.h"
@@ -16,7 +17,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BOARD_VARIABLE "MOTET_BOARD"
@@ -257,12 +257,6 @@ static void note_end(watch *this, int32_t index, mt_board *board) {
   this->lines[index] = ENDED;
 }
 
-static double seconds_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /** Whether SIGSTOP or a terminal holds the process; a debugger that does has another letter. */
 static bool is_stopped(pid_t process) {
   char path[64], text[512];
@@ -309,7 +303,7 @@ static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
     process = find_stopped(launcher, 2);
     running++;
   }
-  double now = seconds_now();
+  double now = mt_clock_seconds();
   if (process == 0 || running == 0)
     this->stopped_since = 0;
   else if (this->stopped_since <= 0)

@@ -1,4 +1,5 @@
 #include "motet/pack.h"
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct pack_options {
   const char *cost, *batch, *scope, *degrees, *planner;
@@ -130,12 +130,6 @@ static motet_status read_trace(const char *word, const pack_options *chosen, mot
   return mt_distribution_draw(&distribution, error, trace);
 }
 
-static double now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
 static void plan_once(const motet_pack_options *how, const motet_pack_sequence *sequences, int32_t count,
                       outcome *result) {
   *result = (outcome){0};
@@ -143,9 +137,9 @@ static void plan_once(const motet_pack_options *how, const motet_pack_sequence *
   if (motet_packer_create(how, &result->error, &result->packer) != MOTET_OK) return;
   if (motet_packer_plan(result->packer, sequences, count, &result->error, &result->plan) != MOTET_OK) return;
   if (how->group_budget > 0) return; /* a second plan would find the first one's rank sets */
-  double begin = now();
+  double begin = mt_clock_seconds();
   motet_packer_plan(result->packer, sequences, count, &result->error, &result->plan);
-  result->seconds = now() - begin;
+  result->seconds = mt_clock_seconds() - begin;
 }
 
 /* Names the line of the first sequence that is too long for any group. */

@@ -1,3 +1,4 @@
+#include "base/clock.h"
 #include "base/text.h"
 #include "comm/mpi_state.h"
 
@@ -9,12 +10,6 @@
 
 /* Counts are ints in MPI 3; a GiB is a round number well below. */
 enum { CHUNK_BYTES = 1 << 30, SERVED_BYTES = 4096 };
-
-double mt_mpi_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 const char *mt_transport_mpi_library(void) {
 #ifdef OPEN_MPI
@@ -182,7 +177,7 @@ static void rest(const mt_mpi_transport *transport, int64_t polls) {
 
 static motet_status mpi_wait(mt_transport *base, mt_transfer *transfer, motet_error *error) {
   mt_mpi_transport *transport = (mt_mpi_transport *)base;
-  double since = mt_mpi_now();
+  double since = mt_clock_seconds();
   bool done = false;
   pthread_mutex_lock(&transport->lock);
   transport->waiting_since = since;
@@ -193,7 +188,7 @@ static motet_status mpi_wait(mt_transport *base, mt_transfer *transfer, motet_er
     rest(transport, polls);
     pthread_mutex_lock(&transport->lock);
     status = test(transfer, error, &done);
-    if (status == MOTET_OK && !done) status = give_up(transport, transfer, mt_mpi_now() - since, error);
+    if (status == MOTET_OK && !done) status = give_up(transport, transfer, mt_clock_seconds() - since, error);
   }
   transport->waiting_since = 0;
   if (status == MOTET_OK) {

@@ -2,6 +2,7 @@
  * ranks' failures, and finds hangs: every rank that waits long tells rank 0, and when all of them do, nobody can
  * ever go on. And it finds ranks that cannot even say so, because they are stopped or their host is gone: every
  * rank tells the next one in a ring that it is there. */
+#include "base/clock.h"
 #include "comm/mpi_state.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static double heartbeat_period(const mt_mpi_transport *transport) { return trans
 
 static void end_job(mt_mpi_transport *transport) {
   transport->base.ended = true;
-  transport->ended_at = mt_mpi_now();
+  transport->ended_at = mt_clock_seconds();
   /* Nothing may be written into buffers whose owners unwind from now on. */
   for (mt_transfer *transfer = transport->outstanding; transfer != NULL; transfer = transfer->next)
     for (int i = 0; transfer->receive && i < transfer->chunks; i++)
@@ -195,7 +196,7 @@ static void *serve(void *context) {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   pthread_mutex_lock(&transport->lock);
   while (!transport->stop) {
-    double now = mt_mpi_now();
+    double now = mt_clock_seconds();
     receive_control(transport, now);
     if (now >= next_heartbeat && !transport->base.ended) {
       next_heartbeat = now + heartbeat_period(transport);
@@ -250,8 +251,8 @@ void mt_mpi_service_fail(mt_mpi_transport *transport, const motet_error *error) 
   } else if (!transport->base.ended) {
     MPI_Request request;
     MPI_Isend(error, (int)sizeof *error, MPI_BYTE, 0, TAG_FAIL, transport->control, &request);
-    double since = mt_mpi_now();
-    while (!transport->base.ended && mt_mpi_now() - since < ARBITER_SECONDS) {
+    double since = mt_clock_seconds();
+    while (!transport->base.ended && mt_clock_seconds() - since < ARBITER_SECONDS) {
       int done;
       if (request != MPI_REQUEST_NULL) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       pthread_mutex_unlock(&transport->lock);

@@ -63,8 +63,6 @@ typedef struct mt_mpi_transport {
   MPI_Request place_request;
 } mt_mpi_transport;
 
-double mt_mpi_now(void);
-
 /** Starts and stops the service thread. */
 motet_status mt_mpi_service_start(mt_mpi_transport *transport, motet_error *error);
 void mt_mpi_service_stop(mt_mpi_transport *transport);

@@ -1,12 +1,12 @@
 #include "data/prefetch.h"
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef enum request_state { WAITING, DECODING, READY } request_state;
 
@@ -55,12 +55,6 @@ static request *choose(mt_prefetch *prefetch) {
   return NULL;
 }
 
-static double clock_seconds(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 static void read_pixels(const mt_dataset *dataset, request *item) {
   size_t bytes, tile_floats = (size_t)mt_dataset_tile_floats(dataset);
   if (__builtin_mul_overflow((size_t)item->tiles, tile_floats * sizeof(float), &bytes) ||
@@ -78,9 +72,9 @@ static void decode(mt_prefetch *prefetch, request *item) {
   item->state = DECODING;
   prefetch->decoding++;
   pthread_mutex_unlock(&prefetch->lock);
-  const double begin = clock_seconds();
+  const double begin = mt_clock_seconds();
   read_pixels(prefetch->dataset, item);
-  const double seconds = clock_seconds() - begin;
+  const double seconds = mt_clock_seconds() - begin;
   pthread_mutex_lock(&prefetch->lock);
   prefetch->decoded.tiles += item->tiles;
   prefetch->decoded.seconds += seconds;

@@ -1,18 +1,12 @@
 /* Attention over a group: sizes, tables, and the order of the two exchanges. */
 #include "nn/context_attention.h"
 
+#include "base/clock.h"
 #include "nn/context_parts.h"
 #include "nn/layer.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double mt_context_clock(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 int64_t mt_context_set_rows(const mt_context *context, int32_t set) {
   int64_t rows = 0;
@@ -41,10 +35,10 @@ motet_status mt_context_recv(const mt_context_call *call, int32_t member, int32_
 motet_status mt_context_wait(const mt_context_call *call, void **transfer) {
   const mt_context_exchange *exchange = call->context->exchange;
   if (*transfer == NULL) return MOTET_OK;
-  const double begin = mt_context_clock();
+  const double begin = mt_clock_seconds();
   motet_status status = exchange->wait(exchange->state, *transfer, call->error);
   *transfer = NULL;
-  if (call->context->counts != NULL) call->context->counts->wait_seconds += mt_context_clock() - begin;
+  if (call->context->counts != NULL) call->context->counts->wait_seconds += mt_clock_seconds() - begin;
   return status;
 }
 

@@ -45,7 +45,6 @@ motet_status mt_context_send(const mt_context_call *call, int32_t member, int32_
 motet_status mt_context_recv(const mt_context_call *call, int32_t member, int32_t tag, float *data, int64_t count,
                              void **transfer);
 motet_status mt_context_wait(const mt_context_call *call, void **transfer);
-double mt_context_clock(void);
 
 /** Set rows from own rows: @p own (T, own_width) -> @p set (N, width), and back: values of heads that were sent
  * repeatedly are added up, in the order of the set's members. */

@@ -2,6 +2,7 @@
  * The ring: every set's keys and values pass every other set. At step s, set i has the block of set i - s, while
  * that of set i - s - 1 arrives and its own leaves for set i + 1.
  */
+#include "base/clock.h"
 #include "nn/context_parts.h"
 #include "nn/layer.h"
 
@@ -102,7 +103,7 @@ static motet_status finish(const mt_context_call *call, passing *pass) {
 }
 
 static void count_compute(const mt_context_call *call, double begin) {
-  if (call->context->counts != NULL) call->context->counts->compute_seconds += mt_context_clock() - begin;
+  if (call->context->counts != NULL) call->context->counts->compute_seconds += mt_clock_seconds() - begin;
 }
 
 motet_status mt_ring_forward(const mt_context_call *call, const float *qkv, float *output, float *log_sum) {
@@ -114,7 +115,7 @@ motet_status mt_ring_forward(const mt_context_call *call, const float *qkv, floa
   for (int32_t step = 0; step < call->context->rings; step++) {
     passing pass;
     MT_TRY(pass_block(call, step, &sent, &pass));
-    const double begin = mt_context_clock();
+    const double begin = mt_clock_seconds();
     const mt_attention attention = block_attention(call, qkv, set_at(call, step), call->block[step % 2]);
     /* Every row sees itself: the own block, which is the first, leaves no row empty. */
     MT_TRY(mt_parallel_attention_forward(device, &attention, step == 0 ? output : call->part, wide,
@@ -158,7 +159,7 @@ motet_status mt_ring_backward(const mt_context_call *call, const float *qkv, con
     MT_TRY(pass_block(call, step, &sent, &pass));
     if (step > 0)
       MT_TRY(mt_context_recv(call, before, MT_CONTEXT_TAG_GRADIENTS, call->block_gradient[2], floats, &in));
-    const double begin = mt_context_clock();
+    const double begin = mt_clock_seconds();
     memset(block_gradient, 0, (size_t)floats * sizeof *block_gradient);
     const mt_attention attention = block_attention(call, qkv, set_at(call, step), call->block[step % 2]);
     const mt_attention_gradients gradients = {.output = output,

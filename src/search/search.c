@@ -1,10 +1,11 @@
 #include "search/search.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Candidates judged between two looks at the best: a constant, so that the answer does not depend on the threads.
@@ -27,12 +28,6 @@ typedef struct batch {
   verdict verdicts[BATCH];
   pthread_mutex_t lock;
 } batch;
-
-static double clock_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void judge(const batch *b, int32_t index, mt_arena *arena, verdict *v) {
   mt_search_plan plan;
@@ -141,7 +136,7 @@ static motet_status judge_candidates(run *r, int32_t threads) {
   int32_t at = 0;
   while (at < space->count && status == MOTET_OK) {
     if (r->options->stop != NULL && r->options->stop(r->options->context)) result->end = "interrupted";
-    if (limit > 0 && clock_seconds() - r->begin > limit) result->end = "time limit";
+    if (limit > 0 && mt_clock_seconds() - r->begin > limit) result->end = "time limit";
     if (strcmp(result->end, "complete") != 0) break;
     at = fill_batch(r, b, at);
     judge_all(b, threads);
@@ -244,7 +239,7 @@ motet_status mt_search_run_problem(mt_arena *arena, const mt_search_problem *pro
            .space = space,
            .result = result,
            .error = error,
-           .begin = clock_seconds(),
+           .begin = mt_clock_seconds(),
            .best_seconds = INFINITY};
   motet_status status = mt_search_space_make(arena, problem, &problem->data, error, space);
   if (status != MOTET_OK) return status;
@@ -257,6 +252,6 @@ motet_status mt_search_run_problem(mt_arena *arena, const mt_search_problem *pro
   if (status == MOTET_OK && result->found) status = plan_best(&r, arena);
   if (status == MOTET_OK && !result->found) status = weigh_lightest(&r, arena);
   if (status == MOTET_OK && result->found) status = try_seeds(&r);
-  result->seconds = clock_seconds() - r.begin;
+  result->seconds = mt_clock_seconds() - r.begin;
   return status;
 }

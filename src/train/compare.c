@@ -44,12 +44,6 @@ static motet_status read_lines(const char *path, motet_error *error, line_array 
   return status;
 }
 
-static double median(double *values, size_t count) {
-  if (count == 0) return 0;
-  qsort(values, count, sizeof *values, mt_compare_doubles);
-  return count % 2 == 1 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
-}
-
 /** Medians of the two numbers that @p find gives for each line. */
 static mt_comparison_pair medians(const line_array *lines, size_t first, double *scratch,
                                   const json_t *(*find)(const json_t *line, const void *context),
@@ -58,7 +52,7 @@ static mt_comparison_pair medians(const line_array *lines, size_t first, double 
   for (int which = 0; which < 2; which++) {
     for (size_t i = first; i < lines->count; i++)
       scratch[i - first] = json_number_value(json_array_get(find(lines->data[i], context), (size_t)which));
-    *(which == 0 ? &pair.measured : &pair.simulated) = median(scratch, lines->count - first);
+    *(which == 0 ? &pair.measured : &pair.simulated) = mt_median(scratch, lines->count - first);
   }
   return pair;
 }
@@ -80,10 +74,10 @@ static motet_status summarize(const line_array *lines, mt_arena *arena, motet_er
   if (scratch == NULL || out->ranks == NULL) return mt_error_memory(error, count * sizeof(double), "the steps");
   for (size_t i = 0; i < count; i++)
     scratch[i] = json_number_value(json_object_get(lines->data[first + i], "measured"));
-  out->makespan.measured = median(scratch, count);
+  out->makespan.measured = mt_median(scratch, count);
   for (size_t i = 0; i < count; i++)
     scratch[i] = json_number_value(json_object_get(lines->data[first + i], "simulated"));
-  out->makespan.simulated = median(scratch, count);
+  out->makespan.simulated = mt_median(scratch, count);
   out->difference = out->makespan.simulated > 0 ? out->makespan.measured / out->makespan.simulated - 1 : 0;
   for (int kind = 0; kind < MOTET_INSTRUCTION_KINDS; kind++)
     out->kinds[kind] = medians(lines, first, scratch, find_kind, motet_instruction_name(kind));

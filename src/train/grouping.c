@@ -1,8 +1,9 @@
 #include "train/grouping.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STEPS_AHEAD = 2 };
 
@@ -14,12 +15,6 @@ struct mt_grouping {
   double *load; /* [width] seconds that the step's rows so far take on each rank: nothing waits between them */
   double waited;
 };
-
-static double clock_seconds(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* Seconds of a feature in forward and backward together. */
 static double both_passes(const mt_layer_costs *costs, mt_internvl_kind kind, mt_cost_feature feature) {
@@ -215,9 +210,9 @@ static motet_status take_row(mt_grouping *grouping, const mt_row *row, mt_arena 
   if (grouping->service == NULL) return one_group(grouping, row, arena, error, grouped);
   const motet_pack_plan *plan;
   bool fresh;
-  const double begin = clock_seconds();
+  const double begin = mt_clock_seconds();
   motet_status status = motet_pack_service_take(grouping->service, true, error, &fresh, &plan);
-  grouping->waited += clock_seconds() - begin;
+  grouping->waited += mt_clock_seconds() - begin;
   if (status != MOTET_OK) return status;
   if (!fresh)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "the groups of a step are taken that was not submitted");

@@ -1,12 +1,12 @@
 #include "train/interpreter.h"
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "train/interpreter_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef motet_status execute(mt_interpreter *interpreter, const motet_instruction *instruction, motet_error *error);
 
@@ -24,12 +24,6 @@ static execute *const executions[MOTET_INSTRUCTION_KINDS] = {
     [MOTET_OPTIM] = mt_interpreter_optimize,
     [MOTET_STEP_END] = mt_interpreter_end,
 };
-
-double mt_interpreter_clock(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC_RAW, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 motet_status mt_interpreter_create(const mt_interpreter_options *options, motet_error *error,
                                    mt_interpreter **out) {
@@ -127,10 +121,10 @@ motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step
     const motet_instruction *instruction = &interpreter->instructions[i];
     length = mt_interpreter_run_length(interpreter, instruction);
     note(interpreter, i);
-    const double start = mt_interpreter_clock();
+    const double start = mt_clock_seconds();
     status = executions[instruction->kind](interpreter, instruction, error);
     if (status != MOTET_OK) return explain(interpreter, i, error, status);
-    mt_interpreter_run_times(interpreter, i, (int32_t)length, start, mt_interpreter_clock());
+    mt_interpreter_run_times(interpreter, i, (int32_t)length, start, mt_clock_seconds());
   }
   status = mt_interpreter_carry(interpreter, error);
   *result = (mt_step_result){.gradient_norm = interpreter->gradient_norm,

@@ -62,7 +62,7 @@ typedef struct mt_step_result {
   uint64_t weights_digest;  /* of all weights behind the step, the same on every rank and under every layout */
   mt_context_counts counts; /* of this rank's attention: what it sent to other members, how long it waited */
   int64_t peak_bytes;       /* most bytes of activations, gradients of activations and saved values at once */
-  const double *start;      /* [rank's instructions] seconds, CLOCK_MONOTONIC_RAW; valid until the next run */
+  const double *start;      /* [rank's instructions] mt_clock_seconds(); valid until the next run */
   const double *finish;
 } mt_step_result;
 
@@ -78,8 +78,5 @@ void mt_interpreter_destroy(mt_interpreter *interpreter);
  */
 motet_status mt_interpreter_run(mt_interpreter *interpreter, const mt_step *step, motet_error *error,
                                 mt_step_result *result);
-
-/** Seconds on the clock of mt_step_result. */
-double mt_interpreter_clock(void);
 
 #endif

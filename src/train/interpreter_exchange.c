@@ -1,4 +1,5 @@
 /* Exchange: transfers, reductions, and the end of the step. */
+#include "base/clock.h"
 #include "train/interpreter_state.h"
 
 #include <math.h>
@@ -229,10 +230,10 @@ static motet_status gradient_norm(mt_interpreter *interpreter, motet_error *erro
   mt_rank_group group = {.number = interpreter->program->group_count,
                          .count = interpreter->optimizer_count,
                          .ranks = interpreter->optimizer_ranks};
-  double begin = mt_interpreter_clock();
+  double begin = mt_clock_seconds();
   motet_status status = mt_all_reduce_doubles(interpreter->options.transport, &group, squares, (size_t)layers,
                                               &interpreter->scratch, error);
-  interpreter->optimizer_wait = mt_interpreter_clock() - begin;
+  interpreter->optimizer_wait = mt_clock_seconds() - begin;
   double sum = 0;
   for (int32_t layer = 0; layer < layers; layer++) sum += squares[layer];
   *norm = sqrt(sum);

@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include "base/clock.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 
@@ -147,7 +148,7 @@ static void note_step(const mt_trainer *trainer, int64_t number) {
 static motet_status run_step(mt_trainer *trainer, int64_t index, motet_error *error, bool *stop) {
   const mt_job *job = trainer->job;
   int64_t number = index + 1;
-  double begin = mt_interpreter_clock();
+  double begin = mt_clock_seconds();
   mt_planned_step *planned;
   mt_step_result result;
   note_step(trainer, number);
@@ -157,7 +158,7 @@ static motet_status run_step(mt_trainer *trainer, int64_t index, motet_error *er
   if (status == MOTET_OK) status = run_program(trainer, planned, error, &result);
   mt_trainer_await(&trainer->planned[number % 2]);
   if (status != MOTET_OK) return status;
-  outcome seen = {.step_seconds = mt_interpreter_clock() - begin};
+  outcome seen = {.step_seconds = mt_clock_seconds() - begin};
   for (int32_t i = 0; i < trainer->setup.rows; i++) {
     seen.loss += trainer->sums[i];
     seen.tokens += planned->rows[i].tokens;

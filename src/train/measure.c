@@ -1,5 +1,7 @@
 #include "train/measure.h"
 
+#include "base/clock.h"
+
 #include <sys/resource.h>
 
 enum { CLOCK_ROUNDS = 32, TAG_CLOCK = MT_TAG_TRANSFER + MT_TAG_TRANSFERS, TAG_TIMES };
@@ -27,12 +29,12 @@ static motet_status recv_now(mt_transport *transport, int32_t peer, int32_t tag,
 static motet_status ask_for_time(mt_transport *transport, motet_error *error, double *offset) {
   double least = -1;
   for (int round = 0; round < CLOCK_ROUNDS; round++) {
-    double theirs, before = mt_interpreter_clock();
+    double theirs, before = mt_clock_seconds();
     char question = 0;
     motet_status status = send_now(transport, 0, TAG_CLOCK, &question, 1, error);
     if (status == MOTET_OK) status = recv_now(transport, 0, TAG_CLOCK, &theirs, sizeof theirs, error);
     if (status != MOTET_OK) return status;
-    double after = mt_interpreter_clock();
+    double after = mt_clock_seconds();
     if (least >= 0 && after - before >= least) continue;
     least = after - before;
     *offset = theirs - (before + after) / 2;
@@ -45,7 +47,7 @@ static motet_status answer_with_time(mt_transport *transport, int32_t rank, mote
   for (int round = 0; round < CLOCK_ROUNDS && status == MOTET_OK; round++) {
     char question;
     status = recv_now(transport, rank, TAG_CLOCK, &question, 1, error);
-    double own = mt_interpreter_clock();
+    double own = mt_clock_seconds();
     if (status == MOTET_OK) status = send_now(transport, rank, TAG_CLOCK, &own, sizeof own, error);
   }
   return status;

@@ -1,6 +1,7 @@
 #include "train/profile.h"
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "comm/collective.h"
 #include "nn/network.h"
 #include "train/fit.h"
@@ -128,18 +129,18 @@ static motet_status run_once(profiler *this, const trial *what, const mt_batch *
   mt_arena *arena = mt_pool_arena_take(this->pool, 0);
   if (arena == NULL) return mt_error_memory(error, 0, "saved activations");
   mt_saved *saved = NULL;
-  double loss = 0, begin = mt_interpreter_clock();
+  double loss = 0, begin = mt_clock_seconds();
   bool last = what->end == mt_internvl_layer_count(config);
   motet_status status =
       mt_network_forward(what->network, what->begin, what->end, batch, input, last ? NULL : output, what->backward,
                          what->backward ? what->begin : -1, arena, error, &saved, &loss);
-  double middle = mt_interpreter_clock();
+  double middle = mt_clock_seconds();
   *seconds = middle - begin;
   if (status == MOTET_OK && what->backward) {
-    middle = mt_interpreter_clock();
+    middle = mt_clock_seconds();
     status = mt_network_backward(what->network, what->begin, what->end, what->begin, batch, saved,
                                  last ? NULL : output_gradient, input_gradient, error);
-    *seconds = mt_interpreter_clock() - middle;
+    *seconds = mt_clock_seconds() - middle;
   }
   mt_pool_arena_give(this->pool, arena);
   return status;
@@ -147,8 +148,7 @@ static motet_status run_once(profiler *this, const trial *what, const mt_batch *
 
 /** The mean over ranks of each rank's median, so that all ranks know one number. */
 static motet_status agree_on(profiler *this, double *times, int32_t count, motet_error *error, double *seconds) {
-  qsort(times, (size_t)count, sizeof *times, mt_compare_doubles);
-  *seconds = times[count / 2];
+  *seconds = mt_median(times, (size_t)count);
   motet_status status = mt_all_reduce_doubles(this->transport, &this->everyone, seconds, 1, &this->scratch, error);
   *seconds /= this->transport->ranks;
   return status;
@@ -249,9 +249,9 @@ static motet_status measure_decoding(profiler *this, motet_error *error, mt_deco
     double times[DECODINGS];
     status = mt_barrier(this->transport, &this->everyone, error);
     for (int k = 0; k < DECODINGS && status == MOTET_OK; k++) {
-      const double begin = mt_interpreter_clock();
+      const double begin = mt_clock_seconds();
       status = mt_dataset_pixels(dataset, row, error, pixels);
-      times[k] = mt_interpreter_clock() - begin;
+      times[k] = mt_clock_seconds() - begin;
     }
     mt_pool_give(this->pool, pixels);
     mt_input_features(dataset, row, &features[measured * MT_INPUT_FEATURES]);
@@ -272,9 +272,9 @@ static motet_status measure_optimizer(profiler *this, motet_error *error, double
   mt_network_zero_gradients(this->trained);
   motet_status status = mt_barrier(this->transport, &this->everyone, error);
   for (int i = -2; i < REPEATS && status == MOTET_OK; i++) {
-    double begin = mt_interpreter_clock();
+    double begin = mt_clock_seconds();
     status = mt_network_adamw(this->trained, &options, i + 3, 1.0, error);
-    times[i < 0 ? 0 : i] = mt_interpreter_clock() - begin;
+    times[i < 0 ? 0 : i] = mt_clock_seconds() - begin;
   }
   if (status == MOTET_OK) status = agree_on(this, times, REPEATS, error, &seconds);
   if (status == MOTET_OK) *seconds_per_parameter = seconds / parameters;
@@ -300,9 +300,9 @@ static motet_status measure_products(profiler *this, motet_error *error, double 
   double times[REPEATS], seconds;
   motet_status status = mt_barrier(this->transport, &this->everyone, error);
   for (int i = -2; i < REPEATS && status == MOTET_OK; i++) {
-    double begin = mt_interpreter_clock();
+    double begin = mt_clock_seconds();
     status = mt_network_multiply(this->trained, &product, error);
-    times[i < 0 ? 0 : i] = mt_interpreter_clock() - begin;
+    times[i < 0 ? 0 : i] = mt_clock_seconds() - begin;
   }
   mt_pool_give(this->pool, taken);
   if (status == MOTET_OK) status = agree_on(this, times, REPEATS, error, &seconds);
@@ -316,7 +316,7 @@ static motet_status time_message(profiler *this, size_t bytes, float *memory, mo
   double times[REPEATS] = {0};
   motet_status status = mt_barrier(this->transport, &this->everyone, error);
   for (int i = -2; i < REPEATS && status == MOTET_OK && peer < this->transport->ranks; i++) {
-    double begin = mt_interpreter_clock();
+    double begin = mt_clock_seconds();
     for (int leg = 0; leg < 2 && status == MOTET_OK; leg++) {
       mt_transfer *transfer = NULL;
       status = leg == (rank & 1)
@@ -324,7 +324,7 @@ static motet_status time_message(profiler *this, size_t bytes, float *memory, mo
                    : mt_transport_recv(this->transport, peer, MT_TAG_TRANSFER, memory, bytes, error, &transfer);
       if (status == MOTET_OK) status = mt_transport_wait(this->transport, transfer, error);
     }
-    times[i < 0 ? 0 : i] = (mt_interpreter_clock() - begin) / 2;
+    times[i < 0 ? 0 : i] = (mt_clock_seconds() - begin) / 2;
   }
   if (status != MOTET_OK) return status;
   /* An odd rank out has measured nothing; the mean is over those that have. */

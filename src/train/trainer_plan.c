@@ -1,9 +1,9 @@
 /* Planning of a run's steps, each while the one before it runs. */
+#include "base/clock.h"
 #include "base/thread.h"
 #include "train/trainer.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 /** Which rows have their features in the cache: each rank looks for some, and all learn of it. */
 static motet_status find_cached(mt_trainer *trainer, mt_planned_step *planned, motet_error *error) {
@@ -58,12 +58,6 @@ static motet_status prepare(mt_trainer *trainer, int64_t step, mt_planned_step *
   return status;
 }
 
-static double own_seconds(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /** The rest: reads what does not change while a step runs, and has the step's pictures decoded. */
 static void *plan(void *argument) {
   static const motet_carried nothing;
@@ -72,7 +66,7 @@ static void *plan(void *argument) {
   motet_error *error = &planned->error;
   const mt_planned_step *before = &trainer->planned[(planned->step + 1) % 2];
   const bool continues = before->step == planned->step - 1 && before->carried_count > 0;
-  const double begin = own_seconds();
+  const double begin = mt_clock_thread_seconds();
   motet_status status = mt_planner_plan(
       trainer->setup.planner, MT_PLANNER_TRAIN, planned->microbatches, continues ? before->carried : &nothing,
       continues ? before->carried_count : 0, planned->arena, error, &planned->plan);
@@ -82,18 +76,18 @@ static void *plan(void *argument) {
   if (status == MOTET_OK)
     status = mt_feed_prefetch(trainer->feed, planned->plan.program, trainer->transport->rank, planned->step,
                               planned->rows, planned->next_rows, error);
-  planned->seconds = own_seconds() - begin;
+  planned->seconds = mt_clock_thread_seconds() - begin;
   planned->status = status;
   return NULL;
 }
 
 void mt_trainer_await(mt_planned_step *planned) {
   if (!planned->threaded) return;
-  const double begin = mt_interpreter_clock();
+  const double begin = mt_clock_seconds();
   mt_thread_set_idle(planned->thread, false);
   pthread_join(planned->thread, NULL);
   planned->threaded = false;
-  planned->waited = mt_interpreter_clock() - begin;
+  planned->waited = mt_clock_seconds() - begin;
 }
 
 motet_status mt_trainer_plan_ahead(mt_trainer *trainer, int64_t step, motet_error *error) {

@@ -140,6 +140,14 @@ static void test_counted_nouns(void **state) {
   assert_string_equal(mt_counted(3, "length").text, "3 lengths");
 }
 
+static void test_median(void **state) {
+  (void)state;
+  assert_float_equal(mt_median((double[]){3, 1, 2}, 3), 2, 0);
+  assert_float_equal(mt_median((double[]){8, 1, 4, 2}, 4), 3, 0);
+  assert_float_equal(mt_median((double[]){7}, 1), 7, 0);
+  assert_float_equal(mt_median(NULL, 0), 0, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_counted_nouns),
@@ -147,6 +155,7 @@ int main(void) {
       cmocka_unit_test(test_error_keeps_the_end_of_a_long_path),
       cmocka_unit_test(test_arena_refuses_overflow_and_aligns),
       cmocka_unit_test(test_array_grows),
+      cmocka_unit_test(test_median),
       cmocka_unit_test(test_random_streams_are_apart_and_unbiased),
       cmocka_unit_test(test_digest_is_a_known_function),
       cmocka_unit_test(test_file_write_replaces_whole),
