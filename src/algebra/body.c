@@ -85,18 +85,20 @@ int64_t mt_body_gpipe(const mt_body_shape *shape, int32_t rank, mt_body_step *st
 /* What a rank of DualPipeV has done so far. */
 typedef struct dual {
   mt_body_step *steps;
-  int64_t count, weighed;          /* steps; of them, those whose weight gradients, if any, have been written */
-  int32_t surplus, struck;         /* input gradients left out whose weight gradients are to be left out too */
-  int32_t forward[2], backward[2]; /* next microbatch of each chunk */
+  int64_t count, weighed;  /* steps; of them, those whose weight gradients, if any, have been written */
+  int32_t surplus, struck; /* input gradients left out whose weight gradients are to be left out too */
+  int32_t next[4];         /* microbatch of each pass below */
 } dual;
 
+enum { FORWARD_0, FORWARD_1, BACKWARD_0, BACKWARD_1 }; /* kind and chunk */
+
 static void dual_forward(dual *d, int32_t chunk) {
-  mt_body_step step = {chunk, d->forward[chunk]++, MT_BODY_FORWARD};
+  mt_body_step step = {chunk, d->next[FORWARD_0 + chunk]++, MT_BODY_FORWARD};
   d->count = put(step, d->surplus, d->steps, d->count);
 }
 
 static void dual_backward(dual *d, int32_t chunk, bool split) {
-  mt_body_step step = {chunk, d->backward[chunk]++, split ? MT_BODY_INPUT : MT_BODY_BACKWARD};
+  mt_body_step step = {chunk, d->next[BACKWARD_0 + chunk]++, split ? MT_BODY_INPUT : MT_BODY_BACKWARD};
   if (split && step.microbatch < d->surplus) d->struck++;
   d->count = put(step, d->surplus, d->steps, d->count);
 }
@@ -113,41 +115,62 @@ static void dual_weight(dual *d) {
   d->steps[d->count++] = step;
 }
 
+/* Of `rounds` rounds, each with one step of every pass in `passes` (a bit each), passes over the first ones that
+ * are struck out whole, and says how many they are: few microbatches on many ranks are not to take the time of
+ * many. */
+static int32_t dual_leap(dual *d, int32_t rounds, unsigned passes) {
+  for (int pass = FORWARD_0; pass <= BACKWARD_1; pass++) {
+    int32_t left = d->surplus > d->next[pass] ? d->surplus - d->next[pass] : 0;
+    if ((passes >> pass & 1) != 0 && left < rounds) rounds = left;
+  }
+  for (int pass = FORWARD_0; pass <= BACKWARD_1; pass++)
+    if ((passes >> pass & 1) != 0) d->next[pass] += rounds;
+  return rounds;
+}
+
 /* DualPipeV, the V-shaped half of DualPipe (arXiv 2412.19437 section 3.2.1, and its authors' public description):
  * in the steady part a forward of one chunk stands beside a backward of the other, so that the exchanges of one can
  * hide behind the compute of the other. It takes two microbatches a rank to fill; fewer are the order of that many
  * with the surplus struck out, as for 1F1B. */
 int64_t mt_body_dualpipev(const mt_body_shape *shape, int32_t rank, mt_body_step *steps) {
+  enum { F0 = 1 << FORWARD_0, F1 = 1 << FORWARD_1, B0 = 1 << BACKWARD_0, B1 = 1 << BACKWARD_1 };
   int32_t ranks = shape->ranks, after = ranks - 1 - rank, upto = rank + 1;
   int32_t filled = shape->microbatches < 2 * ranks ? 2 * ranks : shape->microbatches;
+  int32_t steady = filled - 2 * ranks + upto;
   dual d = {.steps = steps, .surplus = filled - shape->microbatches};
-  for (int32_t i = 0; i < 2 * after; i++) dual_forward(&d, 0);
-  for (int32_t i = 0; i < upto; i++) {
+  for (int32_t i = dual_leap(&d, 2 * after, F0); i < 2 * after; i++) dual_forward(&d, 0);
+  for (int32_t i = dual_leap(&d, upto, F0 | F1); i < upto; i++) {
     dual_forward(&d, 0);
     dual_forward(&d, 1);
   }
-  for (int32_t i = 0; i < after; i++) {
+  for (int32_t i = dual_leap(&d, after, B1 | F1); i < after; i++) {
     dual_backward(&d, 1, true);
     dual_weight(&d);
     dual_forward(&d, 1);
   }
-  for (int32_t i = 0; i < filled - 2 * ranks + upto; i++) {
+  for (int32_t i = dual_leap(&d, steady, F0 | B1 | F1 | B0); i < steady; i++) {
     dual_forward(&d, 0);
     dual_backward(&d, 1, false);
     dual_forward(&d, 1);
     dual_backward(&d, 0, false);
   }
-  for (int32_t i = 0; i < after; i++) {
+  for (int32_t i = dual_leap(&d, after, B1 | F1 | B0); i < after; i++) {
     dual_backward(&d, 1, false);
     dual_forward(&d, 1);
     dual_backward(&d, 0, false);
   }
   /* The second half of what remains is split: the ranks before wait for the input gradients alone. */
-  for (int32_t i = 0; i < 2 * upto; i++) dual_backward(&d, 1 - i % 2, i >= upto);
+  int32_t passed = 2 * dual_leap(&d, upto, B1 | B0);
+  if (passed > upto) d.struck += passed - upto;
+  for (int32_t i = passed; i < 2 * upto; i++) dual_backward(&d, 1 - i % 2, i >= upto);
   for (int32_t i = 0; i < after; i++) {
+    if (d.struck > 0) i += dual_leap(&d, after - i, B0);
+    if (i == after) break;
     dual_weight(&d);
     dual_backward(&d, 0, true);
   }
-  for (int32_t i = 0; i < upto; i++) dual_weight(&d);
+  int32_t left_out = d.struck < upto ? d.struck : upto;
+  d.struck -= left_out;
+  for (int32_t i = left_out; i < upto; i++) dual_weight(&d);
   return d.count;
 }

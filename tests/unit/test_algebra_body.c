@@ -1,4 +1,5 @@
 /* Body orders against published orders: tests/data/schedules. */
+#include "algebra/body.h"
 #include "algebra/derive.h"
 #include "base/text.h"
 #include "motet/program.h"
@@ -92,11 +93,52 @@ static void test_nothing_trainable_runs_forwards_alone(void **state) {
   expect("<1f1b>", false, 2, 3, "0F0,0F1,0F2\n1F0,1F1,1F2\n");
 }
 
+/* The order of the least filling number of microbatches, step by step, without those of the surplus: a place of
+ * weight gradients stays empty for every input gradient left out so far, and else takes the oldest that is written.
+ */
+static int64_t strike_out(const mt_body_step *full, int64_t count, int32_t surplus, mt_body_step *steps) {
+  int64_t written = 0, weighed = 0, struck = 0;
+  for (int64_t i = 0; i < count; i++) {
+    mt_body_step step = full[i];
+    bool kept = step.microbatch >= surplus;
+    if (step.kind == MT_BODY_WEIGHT) {
+      if (struck-- > 0) continue;
+      struck = 0;
+      while (steps[weighed].kind != MT_BODY_INPUT) weighed++;
+      steps[written] = steps[weighed++];
+      steps[written++].kind = MT_BODY_WEIGHT;
+    } else if (kept) {
+      step.microbatch -= surplus;
+      steps[written++] = step;
+    } else if (step.kind == MT_BODY_INPUT) {
+      struck++;
+    }
+  }
+  return written;
+}
+
+static void test_dualpipev_of_few_microbatches(void **state) {
+  (void)state;
+  enum { RANKS = 12, STEPS = 3 * 2 * 2 * RANKS };
+  mt_body_step full[STEPS], expected[STEPS], steps[STEPS];
+  for (int32_t ranks = 1; ranks <= RANKS; ranks++)
+    for (int32_t microbatches = 1; microbatches < 2 * ranks; microbatches++)
+      for (int32_t rank = 0; rank < ranks; rank++) {
+        mt_body_shape filled = {.ranks = ranks, .chunks = 2, .microbatches = 2 * ranks}, few = filled;
+        few.microbatches = microbatches;
+        int64_t count = mt_body_dualpipev(&filled, rank, full);
+        count = strike_out(full, count, filled.microbatches - microbatches, expected);
+        assert_int_equal(mt_body_dualpipev(&few, rank, steps), count);
+        assert_memory_equal(steps, expected, (size_t)count * sizeof *steps);
+      }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_orders_are_the_published_ones),
       cmocka_unit_test(test_small_and_odd_numbers),
       cmocka_unit_test(test_nothing_trainable_runs_forwards_alone),
+      cmocka_unit_test(test_dualpipev_of_few_microbatches),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
