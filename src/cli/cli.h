@@ -51,11 +51,22 @@ typedef struct mt_command {
   int (*run)(const struct mt_command *command, int argc, char **argv); /* argv[0]: first word after the command */
 } mt_command;
 
+/** The rows of a command's option table that were given, a bit each. */
+typedef uint64_t mt_options_given;
+
 /**
  * Reads options into @p target and moves the other words to the front of argv.
  * @return the number of those words, or -1 with @p error filled.
  */
-int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, motet_error *error);
+int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, mt_options_given *given,
+                 motet_error *error);
+
+bool mt_cli_is_given(const mt_command *command, mt_options_given given, const char *name);
+
+/** Options that change nothing where they stand are wrong usage: the first of @p names (the last is NULL) that was
+ * given is refused as "--NAME @p reason". Leaves an error that is there already. */
+void mt_cli_refuse_given(const mt_command *command, mt_options_given given, const char *const *names,
+                         const char *reason, motet_error *error);
 
 /** The exit code that belongs to a status. */
 int mt_cli_exit_code(motet_status status);

@@ -63,7 +63,8 @@ static int run(const mt_command *command, int argc, char **argv) {
   compare_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "compare takes the output directory of one run");
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);

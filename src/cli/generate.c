@@ -212,6 +212,18 @@ static motet_status answer_data(session *this, motet_error *error) {
   return status;
 }
 
+/* What would change nothing. */
+static void check_use(const mt_command *command, const generate_options *chosen, mt_options_given given,
+                      motet_error *error) {
+  static const char *const of_data[] = {"count", "images-root", NULL}, *const of_videos[] = {"video-frames", NULL},
+                           *const of_media[] = {"together", NULL};
+  if (chosen->data != NULL) return;
+  mt_cli_refuse_given(command, given, of_data, "is for --data", error);
+  if (chosen->videos.count == 0) mt_cli_refuse_given(command, given, of_videos, "is for --video or --data", error);
+  if (chosen->videos.count + chosen->images.count == 0)
+    mt_cli_refuse_given(command, given, of_media, "is for --image and --video", error);
+}
+
 static motet_status check(const generate_options *chosen, int words, motet_error *error) {
   if (words != 1)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "generate takes one model directory or run, not %d", words);
@@ -256,8 +268,10 @@ static int run(const mt_command *command, int argc, char **argv) {
   generate_options chosen = {.max_tokens = 128, .count = 8};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0) check(&chosen, words, &error);
+  if (error.status == MOTET_OK) check_use(command, &chosen, given, &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   session this = {.chosen = &chosen, .answers = json_array()};
   motet_status status = mt_generator_open(argv[0], chosen.tokenizer, threads_of(&chosen), &error, &this.generator);

@@ -14,6 +14,10 @@ static const mt_option *find(const mt_command *command, const char *name, size_t
   return NULL;
 }
 
+static mt_options_given bit_of(const mt_command *command, const mt_option *option) {
+  return UINT64_C(1) << (option - command->options);
+}
+
 /* A whole number, also as 6e6, that a double holds exactly. */
 static bool parse_integer(const char *text, int64_t *number) {
   char *end;
@@ -88,8 +92,10 @@ static void find_json(const mt_command *command, int argc, char **argv, void *ta
     if (strcmp(argv[i], "--json") == 0) *(bool *)((char *)target + json->offset) = true;
 }
 
-int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, motet_error *error) {
+int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, mt_options_given *given,
+                 motet_error *error) {
   int words = 0;
+  *given = 0;
   find_json(command, argc, argv, target);
   for (int i = 0; i < argc; i++) {
     if (strcmp(argv[i], "--") == 0) {
@@ -121,6 +127,19 @@ int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target,
       value = argv[++i];
     }
     if (store(option, value, target, error) != MOTET_OK) return -1;
+    *given |= bit_of(command, option);
   }
   return words;
+}
+
+bool mt_cli_is_given(const mt_command *command, mt_options_given given, const char *name) {
+  const mt_option *option = find(command, name, strlen(name));
+  return option != NULL && (given & bit_of(command, option)) != 0;
+}
+
+void mt_cli_refuse_given(const mt_command *command, mt_options_given given, const char *const *names,
+                         const char *reason, motet_error *error) {
+  for (; error->status == MOTET_OK && *names != NULL; names++)
+    if (mt_cli_is_given(command, given, *names))
+      mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s %s", *names, reason);
 }

@@ -120,8 +120,10 @@ static motet_status read_numbers(const pack_options *chosen, motet_error *error,
   return MOTET_OK;
 }
 
+static bool is_distribution(const char *word) { return strncmp(word, "distribution:", 13) == 0; }
+
 static motet_status read_trace(const char *word, const pack_options *chosen, motet_error *error, mt_trace *trace) {
-  if (strncmp(word, "distribution:", 13) != 0) return mt_trace_read(word, error, trace);
+  if (!is_distribution(word)) return mt_trace_read(word, error, trace);
   mt_distribution distribution = {.name = word + 13,
                                   .count = (int32_t)chosen->count,
                                   .seed = (uint64_t)chosen->seed,
@@ -355,6 +357,16 @@ static int plan_and_print(const motet_pack_options *how, const mt_trace *trace, 
   return code;
 }
 
+/* What would change nothing. */
+static void check_use(const mt_command *command, const pack_options *chosen, mt_options_given given,
+                      const char *word, motet_error *error) {
+  static const char *const drawn[] = {"count", "seed", NULL}, *const compared[] = {"planner", "scope", NULL};
+  if (!is_distribution(word))
+    mt_cli_refuse_given(command, given, drawn, "is for a distribution; a trace file has its own sequences", error);
+  if (chosen->compare)
+    mt_cli_refuse_given(command, given, compared, "has no place beside --compare, which takes all of them", error);
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   pack_options chosen = {
       .batch = "all", .scope = "microbatch", .degrees = "all", .planner = "best", .ranks_per_node = 8, .seed = 1};
@@ -362,9 +374,11 @@ static int run(const mt_command *command, int argc, char **argv) {
   motet_error_clear(&error);
   motet_pack_options how = {0};
   int32_t *degrees = NULL;
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "pack takes one TRACE.jsonl or distribution:NAME, not %d", words);
+  if (error.status == MOTET_OK) check_use(command, &chosen, given, argv[0], &error);
   if (error.status == MOTET_OK) read_numbers(&chosen, &error, &how);
   if (error.status == MOTET_OK) read_words(&chosen, &error, &how);
   if (error.status == MOTET_OK)

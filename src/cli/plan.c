@@ -143,48 +143,40 @@ static int run_units(const plan_options *chosen) {
 }
 
 /* Options of one manner of planning, given with another. */
-static motet_status check_manner(const plan_options *chosen, bool job, motet_error *error) {
-  const struct {
-    const char *option;
-    bool given;
-    const char *key; /* what a job has in its place */
-  } unit_options[] = {{"schedule", chosen->schedule != NULL, "schedule"},
-                      {"layout", chosen->layout != NULL, "schedule"},
-                      {"unit", chosen->unit != NULL, "profile"},
-                      {"ranks", chosen->ranks > 0, "parallel.pipeline"},
-                      {"microbatches", chosen->microbatches > 0, "train.microbatches"},
-                      {"replicas", chosen->replicas > 0, "parallel.data"},
-                      {"trainable", chosen->trainable != NULL, "trainable"},
-                      {"encode", chosen->encode != NULL, NULL},
-                      {"split", chosen->split != NULL, "parallel.split"},
-                      {"alpha", chosen->alpha > 0, NULL},
-                      {"beta", chosen->beta > 0, NULL},
-                      {"bytes", chosen->bytes > 0, NULL},
-                      {"memory-cap", chosen->memory_cap > 0, NULL},
-                      {"csv", chosen->csv != NULL, NULL}};
+static void check_manner(const mt_command *command, const plan_options *chosen, mt_options_given given, bool job,
+                         motet_error *error) {
+  static const struct {
+    const char *names[8];
+    const char *reason;
+  } unit_options[] = {
+      {{"schedule", "layout"}, "is for plans on unit costs; a job has the key schedule"},
+      {{"unit"}, "is for plans on unit costs; a job has the key profile"},
+      {{"ranks"}, "is for plans on unit costs; a job has the key parallel.pipeline"},
+      {{"microbatches"}, "is for plans on unit costs; a job has the key train.microbatches"},
+      {{"replicas"}, "is for plans on unit costs; a job has the key parallel.data"},
+      {{"trainable"}, "is for plans on unit costs; a job has the key trainable"},
+      {{"split"}, "is for plans on unit costs; a job has the key parallel.split"},
+      {{"encode", "alpha", "beta", "bytes", "memory-cap", "csv"}, "is for plans on unit costs"},
+  };
+  static const char *const search[] = {"search", NULL}, *const time_limit[] = {"time-limit", NULL},
+                           *const found[] = {"job", NULL};
   for (size_t i = 0; job && i < sizeof unit_options / sizeof *unit_options; i++)
-    if (unit_options[i].given)
-      return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--%s is for plans on unit costs%s%s",
-                          unit_options[i].option, unit_options[i].key != NULL ? "; a job has the key " : "",
-                          unit_options[i].key != NULL ? unit_options[i].key : "");
-  if (chosen->search && !job)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--search takes a job file: motet plan JOB.yaml --search");
-  if (chosen->time_limit > 0 && !chosen->search)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--time-limit is for --search");
-  if (chosen->job != NULL && !chosen->search)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--job is for --search, whose plan it writes as a job");
-  return MOTET_OK;
+    mt_cli_refuse_given(command, given, unit_options[i].names, unit_options[i].reason, error);
+  if (!job) mt_cli_refuse_given(command, given, search, "takes a job file: motet plan JOB.yaml --search", error);
+  if (chosen->search) return;
+  mt_cli_refuse_given(command, given, time_limit, "is for --search", error);
+  mt_cli_refuse_given(command, given, found, "is for --search, whose plan it writes as a job", error);
 }
 
 static int run(const mt_command *command, int argc, char **argv) {
   plan_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
-  if (words >= 0 && check_manner(&chosen, words > 0, &error) != MOTET_OK) words = -1;
-  if (words >= 0 && mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error) != MOTET_OK)
-    words = -1;
-  if (words < 0) return mt_cli_usage(command, &error, chosen.json);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
+  if (words >= 0) check_manner(command, &chosen, given, words > 0, &error);
+  if (error.status == MOTET_OK) mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error);
+  if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (words == 0) return run_units(&chosen);
   mt_job_plan_options how = {.program_path = chosen.output,
                              .trace_path = chosen.trace,

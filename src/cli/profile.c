@@ -105,7 +105,8 @@ static int run(const mt_command *command, int argc, char **argv) {
   profile_options chosen = {.output = "profile.json"};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words == 0 && chosen.calibrate != NULL)
     return calibrate(&chosen, &error) == MOTET_OK ? MT_EXIT_DONE : mt_cli_fail(&error, chosen.json);
   if (words == 0) mt_error_set(&error, MOTET_ERROR_ARGUMENT, "profile takes a job file");

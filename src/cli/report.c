@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/follow.h"
+#include "report/run.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -49,15 +50,30 @@ static int print_page(const char *path) {
   return mt_cli_print("");
 }
 
+/* What would change nothing. */
+static void check_use(const mt_command *command, const report_options *chosen, mt_options_given given,
+                      const char *path, motet_error *error) {
+  static const char *const of_files[] = {"unit", "format", "placement", "alpha", "beta", NULL},
+                           *const of_runs[] = {"step", NULL}, *const of_following[] = {"interval", NULL};
+  bool run = chosen->follow || mt_run_is(path), other_run = chosen->against != NULL && mt_run_is(chosen->against);
+  if (run && (other_run || chosen->against == NULL))
+    mt_cli_refuse_given(command, given, of_files, "is for programs and orders; a run has its own", error);
+  if (!run && !other_run)
+    mt_cli_refuse_given(command, given, of_runs, "is for the output directory of a run, which is not here", error);
+  if (!chosen->follow) mt_cli_refuse_given(command, given, of_following, "is for --follow", error);
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   report_options chosen = {.interval = STANDARD_INTERVAL};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "report takes one program, order or run, not %d", words);
   else if (words == 1 && chosen.output == NULL)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "report takes the page to write, as in -o report.html");
+  if (error.status == MOTET_OK) check_use(command, &chosen, given, argv[0], &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (chosen.interval < LEAST_INTERVAL) chosen.interval = LEAST_INTERVAL;
   mt_report_request request = {.path = argv[0],

@@ -82,13 +82,28 @@ static motet_status show(mt_arena *arena, const char *path, const show_options *
   return status;
 }
 
+/* What would change nothing. */
+static void check_use(const mt_command *command, const show_options *chosen, mt_options_given given,
+                      const char *path, motet_error *error) {
+  static const char *const of_runs[] = {"step", NULL}, *const of_files[] = {"unit", "format", NULL},
+                           *const of_pictures[] = {"width", NULL};
+  if (mt_run_is(path))
+    mt_cli_refuse_given(command, given, of_files, "is for programs and orders; a run has its own", error);
+  else
+    mt_cli_refuse_given(command, given, of_runs, "is for the output directory of a run, which this is not", error);
+  if (chosen->json)
+    mt_cli_refuse_given(command, given, of_pictures, "is for the picture, and --json draws none", error);
+}
+
 static int run(const mt_command *command, int argc, char **argv) {
   show_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "show takes one FILE or RUN, not %d", words);
+  if (words == 1) check_use(command, &chosen, given, argv[0], &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   mt_text text = {0};
   mt_arena *arena = mt_arena_create();

@@ -71,13 +71,17 @@ static int run(const mt_command *command, int argc, char **argv) {
   simulate_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words < 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes a program, a PyTorch order or a job file");
   else if (words > 0 && !names_job(argv[0]) && words > 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes one FILE, not %d", words);
   else if (words > 0)
     mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error);
+  static const char *const of_files[] = {"unit", "format", "placement", "alpha", "beta", NULL};
+  if (words > 0 && names_job(argv[0]))
+    mt_cli_refuse_given(command, given, of_files, "is for programs and orders; a job says all of it", &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (!names_job(argv[0])) return run_file(argv[0], &chosen);
   mt_job_plan_options how = {.trace_path = chosen.trace,

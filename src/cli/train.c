@@ -90,7 +90,8 @@ static int run(const mt_command *command, int argc, char **argv) {
   motet_error error;
   motet_error_clear(&error);
   train_options chosen = {0};
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words == 0) mt_error_set(&error, MOTET_ERROR_ARGUMENT, "train takes a job file");
   if (words <= 0) return mt_cli_usage(command, &error, chosen.json);
   mt_job *job;

@@ -148,7 +148,8 @@ static int run(const mt_command *command, int argc, char **argv) {
   verify_options chosen = {0};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "verify takes one FILE, not %d", words);
   else if (chosen.capacity > INT32_MAX)
@@ -157,6 +158,12 @@ static int run(const mt_command *command, int argc, char **argv) {
   mt_program_file file;
   motet_status status = mt_program_file_read(argv[0], chosen.format, chosen.placement, &error, &file);
   if (status != MOTET_OK) return mt_cli_fail(&error, chosen.json);
+  if (chosen.posted && !file.explicit_transfers) {
+    motet_program_destroy(file.program);
+    mt_error_set(&error, MOTET_ERROR_ARGUMENT,
+                 "--posted is for orders with sends and receives of their own; this file has none");
+    return mt_cli_usage(command, &error, chosen.json);
+  }
   motet_verify_options how = {.capacity = (int32_t)chosen.capacity, .check_blocking = file.explicit_transfers};
   motet_verification verification = {0};
   status = motet_verify(file.program, &how, &error, &verification);

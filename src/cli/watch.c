@@ -242,10 +242,16 @@ static int run(const mt_command *command, int argc, char **argv) {
   watch_options chosen = {.interval = STANDARD_INTERVAL};
   motet_error error;
   motet_error_clear(&error);
-  int words = mt_cli_parse(command, argc, argv, &chosen, &error);
+  mt_options_given given;
+  int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words != 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "watch takes the output directory of one run, or one plan, not %d",
                  words);
+  static const char *const of_pictures[] = {"width", NULL}, *const of_looks[] = {"interval", NULL};
+  if (words == 1 && chosen.json)
+    mt_cli_refuse_given(command, given, of_pictures, "is for the picture, and --json draws none", &error);
+  if (words == 1 && (chosen.once || chosen.json))
+    mt_cli_refuse_given(command, given, of_looks, "is for several looks; --once and --json take one", &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
   if (chosen.interval < LEAST_INTERVAL) chosen.interval = LEAST_INTERVAL;
   struct stat information;

@@ -56,3 +56,44 @@ for option in --schedule=x --layout=x --unit=x --ranks=2 --microbatches=2 --repl
 done
 expect 2 plan "$folder/job.yaml" --time-limit 1 && says 'is for --search'
 expect 2 plan --search && says 'takes a job file'
+
+# nothing WORD... -- OPTION...: each option is refused by name with these words.
+nothing() {
+  words=
+  while [ "$1" != -- ]; do
+    words="$words $1"
+    shift
+  done
+  shift
+  for option in "$@"; do
+    # shellcheck disable=SC2086
+    expect 2 $words "$option" --json && says "--$(expr "$option" : '--\([a-z-]*\)') \(is for\|has no place\)"
+  done
+}
+run=$folder/run
+mkdir -p "$run/timeline"
+echo '{"id": "a", "tokens": 100}' >"$folder/trace"
+pack="--cost $folder/cost.json --ranks 8 --memory-tokens 8192"
+# shellcheck disable=SC2086
+{
+  expect 0 pack "$folder/trace" $pack
+  expect 0 pack distribution:msrvtt $pack --count 8 --seed 2
+  nothing pack "$folder/trace" $pack -- --count=8 --seed=1
+  nothing pack "$folder/trace" $pack --compare -- --planner=best --scope=global
+}
+nothing plan "$folder/job.yaml" -- --alpha=0 --bytes=0 --job=x
+nothing simulate "$folder/job.yaml" -- --unit=f=1 --format=auto --placement=v --alpha=0 --beta=1
+nothing show "$folder/plan.json" -- --step=1
+nothing show "$folder/plan.json" --json -- --width=60
+nothing show "$run" -- --unit=f=1 --format=auto
+nothing watch "$folder/plan.json" --json -- --width=60 --interval=2
+nothing watch "$folder/plan.json" --once -- --interval=2
+page="-o $folder/page.html"
+# shellcheck disable=SC2086
+{
+  nothing report "$folder/plan.json" $page -- --step=1 --interval=2
+  nothing report "$run" $page -- --unit=f=1 --format=auto --placement=v --alpha=0 --beta=1
+  nothing report "$run" $page --against "$run" -- --unit=f=1
+  nothing report "$run" $page --follow -- --unit=f=1
+}
+nothing verify "$folder/plan.json" -- --posted
