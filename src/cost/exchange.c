@@ -39,13 +39,20 @@ static layer_traffic traffic_of(const mt_layer_design *design, const double *ext
   return traffic;
 }
 
+double mt_exchange_parts(const mt_parallel *parallel, const double extents[MT_EXTENTS]) {
+  double context = (double)parallel->ulysses * parallel->ring, rows = extents[MT_ROWS_PATCHES];
+  double whole = extents[MT_AREA_PICTURE] > 0 ? rows * rows / extents[MT_AREA_PICTURE] : extents[MT_ROWS_SAMPLES];
+  if (parallel->samples == 1 || whole <= 0) return context * parallel->samples;
+  whole = fmax(1, nearbyint(whole));
+  return context * whole / ceil(whole / parallel->samples);
+}
+
 /* An all-reduce behind every row-parallel map, and before the column-parallel ones in the backward; with sequence
  * parallelism a reduce-scatter and an all-gather in its place, and inputs gathered once more for their weights
  * (arXiv 2205.05198, section 4.2.2). */
 static void add_tensor(const mt_forecast *forecast, const mt_parallel *parallel, const layer_traffic *traffic,
-                       mt_exchange *exchange) {
+                       double parts, mt_exchange *exchange) {
   if (parallel->tensor == 1) return;
-  double parts = (double)parallel->ulysses * parallel->ring * parallel->samples;
   double joined = traffic->joined_bytes / parts, spread = traffic->spread_bytes / parts;
   mt_collective kind = parallel->sequence_parallel ? MT_COLLECTIVE_ALL_GATHER : MT_COLLECTIVE_ALL_REDUCE;
   double each = parallel->sequence_parallel ? 2 : 1;
@@ -75,14 +82,13 @@ static double hop_seconds(const mt_forecast *forecast, int32_t ranks, int32_t st
 /* Elements of design 04's table: Ulysses (2 + 2g)(bsh/P)(U - 1)/U, ring 2g(bsh/P)(R - 1) and twice as many back and
  * a last hop; g grows where Ulysses ranks outnumber the KV heads and repeat them. */
 static void add_context(const mt_forecast *forecast, const mt_parallel *parallel, const mt_module_facts *facts,
-                        const layer_traffic *traffic, mt_exchange *exchange) {
+                        const layer_traffic *traffic, double parts, mt_exchange *exchange) {
   int32_t context = parallel->ulysses * parallel->ring;
   if (context == 1 || !traffic->attention || facts->heads == 0) return;
   double heads = (double)facts->heads,
          share = (double)(facts->kv_heads > 0 ? facts->kv_heads : facts->heads) / heads;
   double g = fmax(share, parallel->ulysses / heads);
-  double bytes = VALUE_BYTES * traffic->rows * heads * (double)facts->head_width /
-                 ((double)context * parallel->tensor * parallel->samples);
+  double bytes = VALUE_BYTES * traffic->rows * heads * (double)facts->head_width / (parts * parallel->tensor);
   if (parallel->ulysses > 1) {
     double once = mt_collective_all_to_all_seconds(forecast->cluster, &forecast->fit, parallel->ulysses,
                                                    parallel->tensor, (1 + g) * bytes, (mt_sent_parts){1, 1});
@@ -186,8 +192,9 @@ void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double 
   const mt_module_facts *facts = &architecture->facts[described->module];
   layer_traffic traffic = traffic_of(&architecture->designs[described->kind], extents);
   *exchange = (mt_exchange){0};
-  add_tensor(forecast, parallel, &traffic, exchange);
-  add_context(forecast, parallel, facts, &traffic, exchange);
+  double parts = mt_exchange_parts(parallel, extents);
+  add_tensor(forecast, parallel, &traffic, parts, exchange);
+  add_context(forecast, parallel, facts, &traffic, parts, exchange);
   add_routing(forecast, parallel, facts, &traffic, exchange);
   add_shards(forecast, layer, exchange);
 }

@@ -22,6 +22,13 @@ typedef struct mt_exchange {
 void mt_exchange_layer(const mt_forecast *forecast, int32_t layer, const double extents[MT_EXTENTS],
                        mt_exchange *exchange);
 
+/**
+ * The fullest of a cell's devices has one part in so many of a microbatch's rows and areas. Context ranks divide
+ * them evenly (the load of a causal mask is balanced); sample ranks share out whole pictures, tiles or frames, or
+ * samples of what is generated: of unlike ones as many as alike ones of the same rows and area would be.
+ */
+double mt_exchange_parts(const mt_parallel *parallel, const double extents[MT_EXTENTS]);
+
 /** Parameters of a layer on one device: dense ones over tensor ranks, routed experts over theirs. */
 typedef struct mt_layer_parameters {
   double dense, expert;

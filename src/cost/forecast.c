@@ -10,10 +10,9 @@ enum { WEIGHT_BYTES = 2, STATE_BYTES = 12, SCORE_BYTES = 5 };
 /* Buckets of gradients: the last one waits for the last layer's and hides behind nothing. */
 static const double BUCKETS = 8;
 
-/* What one device of a cell has of a microbatch: rows and areas divide evenly over context and sample ranks (the
- * load of a causal mask is balanced). */
+/* What the fullest device of a cell has of a microbatch. */
 static void device_extents(const mt_parallel *parallel, const double *extents, double *own) {
-  double parts = (double)parallel->ulysses * parallel->ring * parallel->samples;
+  double parts = mt_exchange_parts(parallel, extents);
   for (int e = 0; e < MT_EXTENTS; e++) own[e] = extents[e] / parts;
 }
 
@@ -204,6 +203,34 @@ void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const do
         layer.recompute_exchange + (passes ? layer.input_exchange : 0) + (trains ? layer.weight_exchange : 0);
     result->saved_bytes += trains ? layer.saved_bytes : layer.passed_bytes;
     if (layer.working_bytes > result->working_bytes) result->working_bytes = layer.working_bytes;
+  }
+}
+
+/* The part of the whole that @p own is of @p alone, the sum of all parts; where that is nothing, one of @p count.
+ */
+static double part_of(double whole, double own, double alone, int32_t count) {
+  return alone > 0 ? whole * (own / alone) : whole / count;
+}
+
+void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_forecast *results) {
+  mt_span_forecast alone = {0};
+  double saved = 0, output = 0;
+  for (int32_t i = 0; i < count; i++) {
+    for (int k = 0; k < MT_COST_KINDS; k++) alone.seconds[k] += results[i].seconds[k];
+    alone.exchange_seconds += results[i].exchange_seconds;
+    saved += (double)results[i].saved_bytes;
+    output += (double)results[i].output_bytes;
+  }
+  for (int32_t i = 0; i < count; i++) {
+    mt_span_forecast *own = &results[i];
+    for (int k = 0; k < MT_COST_KINDS; k++)
+      own->seconds[k] = part_of(together->seconds[k], own->seconds[k], alone.seconds[k], count);
+    own->exchange_seconds =
+        part_of(together->exchange_seconds, own->exchange_seconds, alone.exchange_seconds, count);
+    own->saved_bytes = ceil_bytes(part_of((double)together->saved_bytes, (double)own->saved_bytes, saved, count));
+    own->output_bytes =
+        ceil_bytes(part_of((double)together->output_bytes, (double)own->output_bytes, output, count));
+    own->working_bytes = together->working_bytes;
   }
 }
 

@@ -63,6 +63,10 @@ typedef struct mt_span_forecast {
 void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const double extents[MT_EXTENTS],
                       mt_span_forecast *result);
 
+/** A run of microbatches that are computed together. @p results[i]: on entry what the i-th takes alone, on return
+ * what it has of @p together, the forecast of all their extents in one; working bytes are those of the whole. */
+void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_forecast *results);
+
 /** What a stage holds over the whole step, and what stands at the step's end. */
 typedef struct mt_state_forecast {
   double parameters, trainable_parameters; /* on one device, before ZeRO divides them */

@@ -62,27 +62,129 @@ static motet_status make_room(mt_arena *arena, int32_t stages, int64_t columns, 
               : mt_error_memory(error, (unsigned long long)cells * sizeof(double), "a forecast's tables");
 }
 
-static void fill_stage(const mt_derivation *derivation, const mt_forecast *forecast, const double *extents,
-                       int32_t stage, tables_room *room) {
-  mt_span span = mt_forecast_span_of(&derivation->stages[stage]);
+/* A stage's forecasts under construction. */
+typedef struct stage_filler {
+  const mt_derivation *derivation;
+  const mt_forecast *forecast;
+  const mt_forecast_shapes *shapes;
+  int32_t stage;
+  mt_span span;
+  mt_span_forecast *alone; /* [shapes] a microbatch of each by itself */
+  bool *known;             /* [shapes] */
+  bool *done;              /* [microbatches] */
+  int32_t *run, *last_run; /* [microbatches] those computed together now, and before */
+  int32_t count, last_count;
+  mt_span_forecast *together; /* [microbatches] of the run at hand */
+  mt_span_forecast *results;  /* [microbatches] */
+} stage_filler;
+
+static int32_t shape_of(const stage_filler *f, int32_t microbatch) {
+  return f->shapes->of != NULL ? f->shapes->of[microbatch] : f->shapes->count > 1 ? microbatch : 0;
+}
+
+static uint64_t absent_of(const stage_filler *f, int32_t microbatch) {
+  return ~(f->derivation->present[microbatch] & ~f->derivation->cached[microbatch]);
+}
+
+/* The microbatches that are computed together with @p first and stand behind it; those with other modules absent
+ * are another computation to the forecast. */
+static void collect_run(stage_filler *f, int32_t first) {
+  const mt_region *region = &f->derivation->regions[f->derivation->stages[f->stage].region];
+  int64_t end =
+      (int64_t)mt_stage_run(f->derivation, f->stage, first) + (int64_t)region->skeleton.batch * region->data;
+  f->count = 0;
+  for (int64_t at = first; at < end && at < f->derivation->microbatches; at += region->data) {
+    int32_t m = (int32_t)at;
+    if (!mt_stage_active(f->derivation, f->stage, m) || absent_of(f, m) != absent_of(f, first)) continue;
+    f->done[m] = true;
+    f->run[f->count++] = m;
+  }
+}
+
+/* Whether the run is of the same shapes as the one before, which then has its forecasts. */
+static bool repeats(const stage_filler *f) {
+  if (f->count != f->last_count) return false;
+  for (int32_t i = 0; i < f->count; i++)
+    if (shape_of(f, f->run[i]) != shape_of(f, f->last_run[i]) ||
+        absent_of(f, f->run[i]) != absent_of(f, f->last_run[i]))
+      return false;
+  return true;
+}
+
+static void forecast_run(stage_filler *f) {
+  double sum[MT_EXTENTS] = {0};
+  f->span.absent = absent_of(f, f->run[0]);
+  for (int32_t i = 0; i < f->count; i++) {
+    int32_t shape = shape_of(f, f->run[i]);
+    const double *own = f->shapes->extents + (int64_t)shape * MT_EXTENTS;
+    if (!f->known[shape]) mt_forecast_span(f->forecast, &f->span, own, &f->alone[shape]);
+    f->known[shape] = true;
+    f->together[i] = f->alone[shape];
+    for (int e = 0; e < MT_EXTENTS; e++) sum[e] += own[e];
+  }
+  if (f->count == 1) return;
+  mt_span_forecast whole;
+  mt_forecast_span(f->forecast, &f->span, sum, &whole);
+  mt_forecast_share(&whole, f->count, f->together);
+}
+
+motet_status mt_forecast_stage(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
+                               int32_t stage, const mt_forecast_shapes *shapes, motet_error *error,
+                               mt_span_forecast *results) {
+  int32_t microbatches = derivation->microbatches;
+  stage_filler f = {.derivation = derivation,
+                    .forecast = forecast,
+                    .shapes = shapes,
+                    .stage = stage,
+                    .span = mt_forecast_span_of(&derivation->stages[stage]),
+                    .alone = MT_ARENA_NEW(arena, mt_span_forecast, shapes->count),
+                    .known = MT_ARENA_NEW(arena, bool, shapes->count),
+                    .done = MT_ARENA_NEW(arena, bool, microbatches),
+                    .run = MT_ARENA_NEW(arena, int32_t, microbatches),
+                    .last_run = MT_ARENA_NEW(arena, int32_t, microbatches),
+                    .together = MT_ARENA_NEW(arena, mt_span_forecast, microbatches),
+                    .results = results};
+  if (f.alone == NULL || f.known == NULL || f.done == NULL || f.run == NULL || f.last_run == NULL ||
+      f.together == NULL)
+    return mt_error_memory(error, (unsigned long long)microbatches * sizeof *f.together, "a stage's forecasts");
+  for (int32_t m = 0; m < microbatches; m++) {
+    if (f.done[m]) continue;
+    results[m] = (mt_span_forecast){0};
+    if (!mt_stage_active(derivation, stage, m)) continue;
+    collect_run(&f, m);
+    if (!repeats(&f)) forecast_run(&f);
+    for (int32_t i = 0; i < f.count; i++) results[f.run[i]] = f.together[i];
+    int32_t *swap = f.last_run;
+    f.last_run = f.run;
+    f.last_count = f.count;
+    f.run = swap;
+  }
+  return MOTET_OK;
+}
+
+static motet_status fill_stage(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
+                               const mt_forecast_shapes *shapes, int32_t stage, motet_error *error,
+                               tables_room *room) {
   int64_t working = 0, each = derivation->microbatches / room->columns;
   double backward = 0;
   uint64_t always_cached = UINT64_MAX; /* such modules need not be there at all */
   for (int32_t m = 0; m < derivation->microbatches; m++) always_cached &= derivation->cached[m];
+  mt_span_forecast *results = MT_ARENA_NEW(arena, mt_span_forecast, derivation->microbatches);
+  if (results == NULL) return mt_error_memory(error, sizeof *results, "a stage's forecasts");
+  motet_status status = mt_forecast_stage(arena, derivation, forecast, stage, shapes, error, results);
+  if (status != MOTET_OK) return status;
   for (int64_t m = 0; m < room->columns; m++) {
     int64_t cell = stage * room->columns + m;
-    mt_span_forecast result = {0};
-    span.absent = ~(derivation->present[m] & ~derivation->cached[m]);
-    if (mt_stage_active(derivation, stage, (int32_t)m))
-      mt_forecast_span(forecast, &span, extents + m * MT_EXTENTS, &result);
-    for (int k = 0; k < FILLED; k++) room->seconds[filled[k]][cell] = result.seconds[filled[k]];
-    room->saved[cell] = result.saved_bytes;
-    room->output[cell] = result.output_bytes;
-    room->exchange[stage] += result.exchange_seconds * (double)each;
-    if (result.working_bytes > working) working = result.working_bytes;
-    backward = result.seconds[MT_COST_BACKWARD];
+    const mt_span_forecast *result = &results[m];
+    for (int k = 0; k < FILLED; k++) room->seconds[filled[k]][cell] = result->seconds[filled[k]];
+    room->saved[cell] = result->saved_bytes;
+    room->output[cell] = result->output_bytes;
+    room->exchange[stage] += result->exchange_seconds * (double)each;
+    if (result->working_bytes > working) working = result->working_bytes;
+    backward = result->seconds[MT_COST_BACKWARD];
   }
   mt_state_forecast state;
+  mt_span span = mt_forecast_span_of(&derivation->stages[stage]);
   span.absent = always_cached;
   mt_forecast_state(forecast, &span, backward, &state);
   room->gradients[stage] = state.gradient_bytes;
@@ -90,6 +192,7 @@ static void fill_stage(const mt_derivation *derivation, const mt_forecast *forec
   room->working[stage] = working;
   room->optimizer[stage] = state.optimizer_seconds + state.exposed_seconds;
   room->reduce[stage] = state.reduce_seconds;
+  return MOTET_OK;
 }
 
 /* A rank computes one thing at a time: of its stages the one that needs most while it computes has it for all.
@@ -129,11 +232,15 @@ motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *deriv
   if (alike && !all_present(derivation))
     return mt_error_set(error, MOTET_ERROR_ARGUMENT,
                         "one shape serves all microbatches only where all have data for the same modules");
+  for (int32_t r = 0; r < derivation->region_count && alike; r++)
+    alike = derivation->regions[r].skeleton.batch == 1;
+  const mt_forecast_shapes shapes = {.count = extents_count, .extents = extents};
   tables_room room;
   motet_status status =
       make_room(arena, derivation->stage_count, alike ? 1 : derivation->microbatches, error, &room);
+  for (int32_t s = 0; s < derivation->stage_count && status == MOTET_OK; s++)
+    status = fill_stage(arena, derivation, forecast, &shapes, s, error, &room);
   if (status != MOTET_OK) return status;
-  for (int32_t s = 0; s < derivation->stage_count; s++) fill_stage(derivation, forecast, extents, s, &room);
   hold_working(derivation, &room);
   int64_t stride = alike ? 0 : 1;
   *tables = (mt_forecast_tables){

@@ -26,6 +26,19 @@ motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *deriv
                                      const double *extents, int32_t extents_count, motet_error *error,
                                      mt_forecast_tables *tables);
 
+/** Shapes of a replica's microbatches. */
+typedef struct mt_forecast_shapes {
+  int32_t count;
+  const double *extents; /* (count, MT_EXTENTS) */
+  const int32_t *of;     /* [microbatches] the shape of each; NULL: each has its own, or all the only one */
+} mt_forecast_shapes;
+
+/** What a stage takes for each microbatch, alone or with those that its region computes together with it. @p
+ * results: [microbatches]; zero where it has no work. */
+motet_status mt_forecast_stage(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
+                               int32_t stage, const mt_forecast_shapes *shapes, motet_error *error,
+                               mt_span_forecast *results);
+
 /** Modules with rows in a microbatch of these extents: picture modules of one without pictures have none. */
 uint64_t mt_forecast_present(const mt_architecture *architecture, const double *extents);
 

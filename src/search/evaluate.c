@@ -34,7 +34,10 @@ typedef struct maker {
   int32_t *microbatch; /* [M] of the replica at hand, indices in the batch */
   int32_t *kinds;      /* [kinds] that occur in it */
   int32_t kind_count;
-  int32_t begin, end; /* layers that the pipeline cuts */
+  double (*extents)[MT_EXTENTS]; /* [kind_count] of them */
+  int32_t *place;                /* [batch's kinds] where one stands in kinds[] */
+  int32_t *shape;                /* [M] of the replica at hand, where its kind stands there */
+  int32_t begin, end;            /* layers that the pipeline cuts */
   mt_derivation *derivation;
   mt_cost_table costs;
   mt_sizes sizes;
@@ -54,7 +57,10 @@ static bool open_maker(maker *m) {
   m->parallels = MT_ARENA_NEW(m->arena, mt_parallel, model->module_count);
   m->microbatch = MT_ARENA_NEW(m->arena, int32_t, m->candidate->microbatches);
   m->kinds = MT_ARENA_NEW(m->arena, int32_t, m->batch->kinds);
-  if (m->parallels == NULL || m->microbatch == NULL || m->kinds == NULL) return false;
+  m->place = MT_ARENA_NEW(m->arena, int32_t, m->batch->kinds);
+  m->shape = MT_ARENA_NEW(m->arena, int32_t, m->candidate->microbatches);
+  if (m->parallels == NULL || m->microbatch == NULL || m->kinds == NULL || m->place == NULL || m->shape == NULL)
+    return false;
   mt_search_parallels(m->space, m->candidate, m->parallels);
   mt_search_cut(m->space, m->candidate, &m->begin, &m->end);
   m->forecast = (mt_forecast){.architecture = m->space->problem->architecture,
@@ -74,9 +80,14 @@ static motet_status take_replica(maker *m) {
   for (int32_t i = 0; i < m->candidate->microbatches; i++) {
     m->microbatch[i] = m->candidate->microbatch_of[i];
     int32_t kind = batch->kind[m->microbatch[i]];
+    if (!seen[kind]) m->place[kind] = m->kind_count;
     if (!seen[kind]) m->kinds[m->kind_count++] = kind;
     seen[kind] = true;
   }
+  m->extents = mt_arena_array(m->arena, (size_t)m->kind_count, sizeof *m->extents);
+  if (m->extents == NULL) return no_room(m);
+  for (int32_t k = 0; k < m->kind_count; k++)
+    memcpy(m->extents[k], batch->extents[batch->first[m->kinds[k]]], sizeof *m->extents);
   return MOTET_OK;
 }
 
@@ -280,16 +291,18 @@ static motet_status allocate_tables(maker *m) {
 }
 
 static motet_status fill_stage(maker *m, int32_t stage) {
-  mt_span span = mt_forecast_span_of(&m->derivation->stages[stage]);
-  mt_span_forecast *forecasts = MT_ARENA_NEW(m->arena, mt_span_forecast, m->batch->kinds);
+  const mt_forecast_shapes shapes = {.count = m->kind_count, .extents = *m->extents, .of = m->shape};
+  mt_span_forecast *forecasts = MT_ARENA_NEW(m->arena, mt_span_forecast, m->candidate->microbatches);
   if (forecasts == NULL) return no_room(m);
-  for (int32_t k = 0; k < m->kind_count; k++)
-    mt_forecast_span(&m->forecast, &span, m->batch->extents[m->batch->first[m->kinds[k]]], &forecasts[m->kinds[k]]);
+  for (int32_t i = 0; i < m->candidate->microbatches; i++) m->shape[i] = m->place[m->batch->kind[m->microbatch[i]]];
+  motet_status status =
+      mt_forecast_stage(m->arena, m->derivation, &m->forecast, stage, &shapes, m->error, forecasts);
+  if (status != MOTET_OK) return status;
   double backward = 0.0;
   m->working[stage] = 0;
   m->exchange[stage] = 0.0;
   for (int32_t i = 0; i < m->candidate->microbatches; i++) {
-    const mt_span_forecast *f = &forecasts[m->batch->kind[m->microbatch[i]]];
+    const mt_span_forecast *f = &forecasts[i];
     int64_t at = (int64_t)stage * m->candidate->microbatches + i;
     for (int k = MT_COST_FORWARD; k <= MT_COST_BACKWARD_W; k++) m->costs.seconds[k].values[at] = f->seconds[k];
     m->sizes.saved_bytes.values[at] = f->saved_bytes;
@@ -298,6 +311,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
     m->exchange[stage] += f->exchange_seconds;
     backward = f->seconds[MT_COST_BACKWARD];
   }
+  mt_span span = mt_forecast_span_of(&m->derivation->stages[stage]);
   mt_state_forecast state;
   mt_forecast_state(&m->forecast, &span, backward, &state);
   m->fixed[stage] = state.static_bytes;
