@@ -63,7 +63,8 @@ static json_t *candidate_value(const mt_search_space *space, const mt_search_can
                  {"microbatch", c->microbatch},
                  {"microbatches", c->microbatches},
                  {"zero", c->zero},
-                 {"shard_devices", c->shard_devices}};
+                 {"shard_devices", c->shard_devices},
+                 {"encoder_batch", c->encoder_batch}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     json_object_set_new(value, numbers[i].name, json_integer(numbers[i].number));
   json_object_set_new(value, "placement", json_string(mt_search_manner_names[c->manner]));

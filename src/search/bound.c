@@ -20,20 +20,35 @@ static bool same_class(const mt_search_space *space, int32_t a, int32_t b) {
          mt_search_reached(space, a) == mt_search_reached(space, b);
 }
 
+/* A microbatch's part of a run of so many of it that only work counts: no partial tiles, launches, or gathered
+ * weights. However microbatches are put together, a layer does no less for each. */
+static void measure_part(const mt_forecast *forecast, int32_t layer, const double *extents,
+                         mt_layer_forecast *part) {
+  static const double many = 0x1p20;
+  double all[MT_EXTENTS];
+  for (int e = 0; e < MT_EXTENTS; e++) all[e] = many * extents[e];
+  mt_forecast_layer(forecast, layer, all, part);
+  double *const seconds[] = {&part->forward,          &part->input_gradient, &part->weight_gradient,
+                             &part->forward_exchange, &part->input_exchange, &part->weight_exchange};
+  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] /= many;
+}
+
 static void measure_class(const mt_search_space *space, const mt_forecast *forecast, int32_t layer, int32_t class,
-                          const mt_search_table *table) {
+                          bool together, const mt_search_table *table) {
   const mt_search_batch *batch = table->batch;
   bool trains = space->problem->architecture->model->layers[layer].trainable;
   for (int32_t k = 0; k < batch->kinds; k++) {
     mt_layer_forecast f;
     int64_t at = (int64_t)k * table->classes + class;
-    mt_forecast_layer(forecast, layer, batch->extents[batch->first[k]], &f);
+    const double *extents = batch->extents[batch->first[k]];
+    mt_forecast_layer(forecast, layer, extents, &f);
+    int64_t saved = trains ? f.saved_bytes : f.passed_bytes;
+    if (mt_search_reached(space, layer) && saved > table->saved[class]) table->saved[class] = saved;
+    if (together) measure_part(forecast, layer, extents, &f);
     table->forward[at] = f.forward + f.forward_exchange;
     if (!mt_search_reached(space, layer)) continue;
     if (space->passes[layer]) table->input[at] = f.input_gradient + f.input_exchange;
     if (trains) table->weight[at] = f.weight_gradient + f.weight_exchange;
-    int64_t saved = trains ? f.saved_bytes : f.passed_bytes;
-    if (saved > table->saved[class]) table->saved[class] = saved;
   }
 }
 
@@ -68,7 +83,8 @@ motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,
                           .microbatches = 1};
   for (int32_t l = 0; l < model->layer_count; l++) {
     int32_t class = table->class_of[l];
-    if (l == 0 || class != table->class_of[l - 1]) measure_class(space, &forecast, l, class, table);
+    bool together = candidate->encoder_batch > 1 && model->layers[l].module < space->trunk;
+    if (l == 0 || class != table->class_of[l - 1]) measure_class(space, &forecast, l, class, together, table);
     for (int32_t k = 0; k < batch->kinds; k++) {
       int64_t at = (int64_t)k * table->classes + class;
       table->kind_seconds[k] += table->forward[at] + table->input[at] + table->weight[at];

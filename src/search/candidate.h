@@ -18,6 +18,7 @@ typedef struct mt_search_candidate {
   mt_skeleton_kind trunk; /* skeleton of the pipeline */
   int32_t dedicated;      /* cells of the encoders' own in a replica; 0: none */
   int32_t microbatch;     /* samples */
+  int32_t encoder_batch;  /* microbatches that transposed or dedicated encoders take at a time */
   int32_t microbatches;
   int32_t zero;
   int32_t shard_devices; /* that divide weights and gradients, states over all (layered); 0: all */

@@ -205,13 +205,17 @@ static double least_seconds(const maker *m) {
 char *mt_search_schedule(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *c) {
   const mt_model *model = space->problem->architecture->model;
   mt_text text = {0};
-  char trunk[48], encoder[64];
+  char trunk[48], encoder[64], together[32] = "";
   bool interleaved = c->trunk == MT_SKELETON_1F1B && c->chunks > 1;
   snprintf(trunk, sizeof trunk, interleaved ? "%s(virtual=%d)" : "%s", mt_skeleton_rows[c->trunk].name, c->chunks);
+  if (c->encoder_batch > 1) snprintf(together, sizeof together, "batch=%d", c->encoder_batch);
   if (c->manner == MT_MANNER_DEDICATE)
-    snprintf(encoder, sizeof encoder, "dedicate(ranks=%d, data=%d)", c->dedicated, c->dedicated);
+    snprintf(encoder, sizeof encoder, "dedicate(ranks=%d, data=%d%s%s)", c->dedicated, c->dedicated,
+             *together != '\0' ? ", " : "", together);
+  else if (c->manner == MT_MANNER_TRANSPOSE)
+    snprintf(encoder, sizeof encoder, "transpose(%s)", together);
   else
-    snprintf(encoder, sizeof encoder, "%s", c->manner == MT_MANNER_TRANSPOSE ? "transpose" : "inline");
+    snprintf(encoder, sizeof encoder, "inline");
   mt_text_append(&text, "<");
   if (c->manner == MT_MANNER_CHAIN) {
     for (int32_t j = 0; j < model->module_count; j++)
@@ -532,4 +536,5 @@ void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {
   if (c->zero > 0) mt_text_append(text, ", ZeRO %d", c->zero);
   if (c->shard_devices > 0) mt_text_append(text, " in groups of %d devices, states over all", c->shard_devices);
   mt_text_append(text, ", microbatch %d", c->microbatch);
+  if (c->encoder_batch > 1) mt_text_append(text, " (encoders take %d at a time)", c->encoder_batch);
 }

@@ -44,7 +44,7 @@ typedef struct values {
   int32_t trainable_count, placement_count, trunk_count, saving_count;
   const char *trainable[MT_SEARCH_CHOICES], *placements[MT_SEARCH_CHOICES], *trunks[MT_SEARCH_CHOICES],
       *savings[MT_SEARCH_CHOICES];
-  mt_search_range tensor, context, pipeline, expert, microbatch, zero, shard_devices, chunks;
+  mt_search_range tensor, context, pipeline, expert, microbatch, encoder_batch, zero, shard_devices, chunks;
 } values;
 
 typedef struct key {
@@ -76,6 +76,7 @@ static const key keys[] = {
     {"search.expert", KEY_RANGE, AT(expert), 0, 1, 1024},
     {"search.microbatch", KEY_RANGE, AT(microbatch), 0, 1, 65536},
     {"search.zero", KEY_RANGE, AT(zero), 0, 0, 3},
+    {"search.encoder_batch", KEY_RANGE, AT(encoder_batch), 0, 1, MT_SEARCH_ENCODER_BATCH},
     {"search.shard_devices", KEY_RANGE, AT(shard_devices), 0, 0, 1 << 20},
     {"search.virtual", KEY_RANGE, AT(chunks), 0, 1, 64},
     {"search.placement", KEY_NAMES, AT(placements), AT(placement_count), 0, 0},
@@ -414,6 +415,7 @@ static motet_status make(reader *r, mt_search_problem *problem) {
   problem->expert = v->expert;
   problem->microbatch = v->microbatch;
   problem->zero = v->zero;
+  problem->encoder_batch = v->encoder_batch;
   problem->shard_devices = v->shard_devices;
   problem->chunks = v->chunks;
   problem->time_limit = v->time_limit;

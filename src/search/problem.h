@@ -9,7 +9,7 @@
 #include "cluster/cluster.h"
 #include "workload/samples.h"
 
-enum { MT_SEARCH_CHOICES = 16 };
+enum { MT_SEARCH_CHOICES = 16, MT_SEARCH_ENCODER_BATCH = 64 };
 
 /** Values that a degree may take; count 0: whatever makes sense. */
 typedef struct mt_search_range {
@@ -43,7 +43,7 @@ typedef struct mt_search_problem {
   int32_t picture_count, global_batch;
   mt_workload_samples pool; /* of a trace: all its samples */
   int64_t seed;
-  mt_search_range tensor, context, pipeline, expert, microbatch, zero, shard_devices, chunks;
+  mt_search_range tensor, context, pipeline, expert, microbatch, encoder_batch, zero, shard_devices, chunks;
   bool manners[MT_MANNERS];
   bool trunks[MT_SKELETON_KINDS]; /* skeletons of the pipeline */
   bool savings[2];                /* recompute, offload: what may be used where memory asks for it */

@@ -8,6 +8,8 @@
 #include <string.h>
 
 enum { LOADS_MAX = 64 };
+/* Encoders take more than one microbatch at a time where that could save this part of a step's work. */
+static const double ENCODER_GAIN = 0.005;
 
 typedef struct lister {
   mt_arena *arena;
@@ -176,6 +178,24 @@ static motet_status list_shards(lister *l) {
   return status;
 }
 
+/* Encoders that take several microbatches at a time: no more than leave every cell that encodes a run, if the job
+ * does not say how many. */
+static motet_status list_batches(lister *l) {
+  mt_search_candidate *c = &l->now;
+  int32_t encoding = c->dedicated > 0 ? c->dedicated : c->pipeline, wide = c->encoder_batch;
+  if (wide == 1) return list_shards(l);
+  motet_status status = MOTET_OK;
+  for (int32_t batch = 2; batch <= MT_SEARCH_ENCODER_BATCH && batch <= c->microbatches && status == MOTET_OK;
+       batch++) {
+    bool usual = (batch == 2 || batch == 4 || batch == 8) && (int64_t)batch * encoding <= c->microbatches;
+    if (!allowed(&l->problem->encoder_batch, batch, usual)) continue;
+    c->encoder_batch = batch;
+    status = list_shards(l);
+  }
+  c->encoder_batch = wide;
+  return status;
+}
+
 static motet_status list_rest(lister *l) {
   mt_search_candidate *c = &l->now;
   c->data = widest_data(l);
@@ -202,7 +222,7 @@ static motet_status list_rest(lister *l) {
         c->trunk = (mt_skeleton_kind)trunk;
         c->chunks = chunks;
         c->zero = zero;
-        status = list_shards(l);
+        status = list_batches(l);
       }
     }
   }
@@ -238,6 +258,7 @@ static motet_status list_manners(lister *l) {
     if (!l->problem->manners[manner] && !alone) continue;
     if (alone && manner != MT_MANNER_CHAIN) continue;
     if (manner == MT_MANNER_CHAIN && !space->chain) continue;
+    if (l->now.encoder_batch > 1 && manner != MT_MANNER_TRANSPOSE && manner != MT_MANNER_DEDICATE) continue;
     /* What a chain cut anywhere can be, too. */
     if (manner == MT_MANNER_INLINE && space->chain && l->problem->manners[MT_MANNER_CHAIN]) continue;
     l->now.manner = (mt_search_manner)manner;
@@ -247,7 +268,8 @@ static motet_status list_manners(lister *l) {
       for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) known |= usual[i] == pipeline;
       if (!allowed(&l->problem->pipeline, pipeline, known)) continue;
       /* On one cell all of them are the same. */
-      if (pipeline == 1 && space->chain && l->problem->manners[MT_MANNER_CHAIN] && manner == MT_MANNER_TRANSPOSE)
+      if (pipeline == 1 && space->chain && l->problem->manners[MT_MANNER_CHAIN] && manner == MT_MANNER_TRANSPOSE &&
+          l->now.encoder_batch == 1)
         continue;
       l->now.pipeline = pipeline;
       status = manner == MT_MANNER_DEDICATE ? list_dedicated(l) : list_rest(l);
@@ -260,6 +282,19 @@ static bool tensor_fits(const lister *l, int32_t module, int32_t tensor) {
   const mt_module_facts *facts = &l->problem->architecture->facts[module];
   if (facts->heads > 0 && facts->heads % tensor != 0) return false;
   return facts->intermediate <= 0 || facts->intermediate % tensor == 0;
+}
+
+/* Times of all layers with the candidate's degrees; nobody has a load of them yet. */
+static motet_status list_table(lister *l) {
+  l->load_count = 0;
+  return mt_search_table_make(l->arena, l->space, &l->now, l->error, &l->table);
+}
+
+/* All work of a step. */
+static double step_seconds(const mt_search_table *table) {
+  double sum = 0.0;
+  for (int32_t k = 0; k < table->batch->kinds; k++) sum += table->batch->number[k] * table->kind_seconds[k];
+  return sum;
 }
 
 static motet_status list_encoders(lister *l) {
@@ -276,9 +311,15 @@ static motet_status list_encoders(lister *l) {
     l->now.trunk = MT_SKELETON_1F1B;
     l->now.zero = 1;
     l->now.dedicated = 0;
-    l->load_count = 0;
-    status = mt_search_table_make(l->arena, l->space, &l->now, l->error, &l->table);
-    if (status == MOTET_OK) status = list_manners(l);
+    l->now.encoder_batch = 1;
+    status = list_table(l);
+    double narrow = step_seconds(&l->table);
+    if (status == MOTET_OK && allowed(&l->problem->encoder_batch, 1, true)) status = list_manners(l);
+    if (status != MOTET_OK || l->space->trunk == 0) continue;
+    l->now.encoder_batch = MT_SEARCH_ENCODER_BATCH;
+    status = list_table(l);
+    bool pays = step_seconds(&l->table) < narrow * (1 - ENCODER_GAIN);
+    if (status == MOTET_OK && (pays || l->problem->encoder_batch.count > 0)) status = list_manners(l);
   }
   return status;
 }
@@ -356,6 +397,7 @@ static int compare_candidates(const void *left, const void *right) {
   BY(expert);
   BY(encoder_tensor);
   BY(dedicated);
+  BY(encoder_batch);
   BY(microbatch);
 #undef BY
   return 0;
