@@ -243,16 +243,17 @@ static int32_t add_lag(builder *b, int32_t stage, int32_t microbatch) {
   return instance->lag_count++;
 }
 
-static int32_t first_forward(const builder *b, int32_t stage) {
-  int32_t first = -1;
-  for (int32_t m = 0; m < b->derivation->microbatches; m++) {
+/* The first forward of a stage's pipeline that microbatch @p microbatch belongs to. */
+static int32_t first_forward(const builder *b, int32_t stage, int32_t microbatch) {
+  int32_t first = -1, data = b->derivation->regions[b->derivation->stages[stage].region].data;
+  for (int32_t m = microbatch % data; m < b->derivation->microbatches; m += data) {
     int32_t node = b->forward[cell(b, stage, m)];
     if (node >= 0 && (first < 0 || node < first)) first = node;
   }
   return first;
 }
 
-/* `prefix`: a consumer's first event waits for all outputs of the region. */
+/* `prefix`: a consumer's first event waits for all outputs of the region that come to it. */
 static void add_barriers(builder *b) {
   const mt_derivation *d = b->derivation;
   mt_instance *instance = b->instance;
@@ -264,10 +265,12 @@ static void add_barriers(builder *b) {
   instance->barrier = prefix && !other;
   for (int32_t e = 0; instance->barrier && e < d->edge_count; e++) {
     if (!is_replicated(d, d->edges[e].from) || is_replicated(d, d->edges[e].to)) continue;
-    int32_t consumer = first_forward(b, d->edges[e].to);
-    for (int32_t m = 0; m < d->microbatches; m++)
-      if (mt_stage_active(d, d->edges[e].from, m))
-        add_arc(b, b->forward[cell(b, d->edges[e].from, m)], consumer, add_lag(b, d->edges[e].from, m));
+    int32_t from = d->edges[e].from, to = d->edges[e].to, data = d->regions[d->stages[to].region].data;
+    for (int32_t lane = 0; lane < data && lane < d->microbatches; lane++) {
+      int32_t consumer = first_forward(b, to, lane);
+      for (int32_t m = lane; m < d->microbatches; m += data)
+        if (mt_stage_active(d, from, m)) add_arc(b, b->forward[cell(b, from, m)], consumer, add_lag(b, from, m));
+    }
   }
 }
 

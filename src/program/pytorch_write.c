@@ -38,6 +38,7 @@ static int action_of(const motet_program *program, const motet_instruction *inst
 static motet_status check_instruction(const motet_instruction *instruction, bool communication,
                                       motet_error *error) {
   if (instruction->range != 0) return unsupported(error, "token ranges");
+  if (instruction->flags & MOTET_FLAG_JOINED) return unsupported(error, "several microbatches at a time");
   if (instruction->flags & MOTET_FLAG_NEXT) return unsupported(error, "work for the next step");
   if (instruction->kind == MOTET_RECOMPUTE) return unsupported(error, "recomputation");
   if (instruction->kind == MOTET_OFFLOAD || instruction->kind == MOTET_FETCH)

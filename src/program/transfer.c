@@ -308,15 +308,28 @@ static motet_status collect(mt_lowering *lowering, motet_error *error) {
   return MOTET_OK;
 }
 
+/* Where the first event of a stage on a rank is noted: by pipeline of its region and context rank. */
+static size_t first_place(const mt_lowering *lowering, int32_t stage, int32_t rank, int32_t lanes) {
+  const mt_stage *place = &lowering->derivation->stages[stage];
+  int32_t width = lowering->width, pipeline = lowering->derivation->regions[place->region].pipeline;
+  int32_t lane = (rank / width - place->rank) / pipeline;
+  return ((size_t)stage * (size_t)lanes + (size_t)lane) * (size_t)width + (size_t)(rank % width);
+}
+
 /* `prefix`: what replicated stages send to a stage is waited for, all of it, before the stage's first event. */
 static motet_status apply_barrier(mt_lowering *lowering, motet_error *error) {
   const mt_derivation *derivation = lowering->derivation;
-  int32_t width = lowering->width, places = derivation->stage_count * width;
-  int32_t *first = MT_ARENA_NEW(lowering->arena, int32_t, places); /* (stages, context ranks) */
-  if (first == NULL) return mt_error_memory(error, (unsigned long long)places * 4, "a barrier");
-  for (int32_t i = 0; i < places; i++) first[i] = MT_EVENT_NONE;
+  int32_t lanes = 1;
+  for (int32_t r = 0; r < derivation->region_count; r++)
+    if (derivation->regions[r].data > lanes) lanes = derivation->regions[r].data;
+  size_t places = (size_t)derivation->stage_count * (size_t)lanes * (size_t)lowering->width;
+  int32_t *first = MT_ARENA_NEW(lowering->arena, int32_t, places);
+  if (first == NULL) return mt_error_memory(error, places * 4, "a barrier");
+  for (size_t i = 0; i < places; i++) first[i] = MT_EVENT_NONE;
   for (int32_t e = 0; e < lowering->event_count; e++) {
-    int32_t at = lowering->order->events[e].stage * width + lowering->event_rank[e] % width;
+    int32_t stage = lowering->order->events[e].stage;
+    if (replicated(lowering, stage)) continue;
+    size_t at = first_place(lowering, stage, lowering->event_rank[e], lanes);
     if (first[at] == MT_EVENT_NONE) first[at] = e;
   }
   for (int32_t t = 0; t < lowering->transfer_count; t++) {
@@ -324,7 +337,7 @@ static motet_status apply_barrier(mt_lowering *lowering, motet_error *error) {
     const mt_edge *edge = &derivation->edges[transfer->edge];
     bool features = replicated(lowering, edge->from) && !replicated(lowering, edge->to);
     if (!transfer->gradient && features)
-      transfer->wait_event = first[edge->to * width + transfer->receiver % width];
+      transfer->wait_event = first[first_place(lowering, edge->to, transfer->receiver, lanes)];
   }
   return MOTET_OK;
 }

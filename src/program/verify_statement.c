@@ -124,7 +124,7 @@ static void merge_groups(mt_verifier *verifier, int32_t tie, bool add) {
 }
 
 /* The weight that a tie shares belongs to the last layer of its second stage (the head) and to the first layer of
- * that layer's module (the embedding), which the first stage must hold. It trains where the head is marked. */
+ * that layer's module (the embedding), which the first stage must hold. It trains in both or in neither. */
 static motet_status judge_tie(mt_verifier *verifier, int32_t tie, bool *trains) {
   const motet_program *p = verifier->program;
   const motet_program_stage *second = &p->stages[p->ties[tie].second_stage];
@@ -139,6 +139,10 @@ static motet_status judge_tie(mt_verifier *verifier, int32_t tie, bool *trains) 
                                   "shares the weight of layer %d, which lies in stage %d and not in %d", embedding,
                                   verifier->layer_stage[embedding], p->ties[tie].first_stage);
   *trains = p->layer_trainable[head] != 0;
+  if (*trains != (p->layer_trainable[embedding] != 0))
+    return mt_verify_refuse_entry(
+        verifier, MT_RULE_COMPLETENESS, "ties", tie,
+        "shares the weight of layers %d and %d, of which one trains: must both, or neither", embedding, head);
   return MOTET_OK;
 }
 

@@ -111,6 +111,7 @@ static void put_arguments(writer *w, int32_t rank, int64_t place) {
   if (instruction->microbatch >= 0) mt_text_append(w->out, ",\"microbatch\":%d", instruction->microbatch);
   if (instruction->kind == MOTET_WAIT) mt_text_append(w->out, ",\"peer\":%d", instruction->peer);
   if (instruction->flags & MOTET_FLAG_NEXT) mt_text_append(w->out, ",\"next_step\":true");
+  if (instruction->flags & MOTET_FLAG_JOINED) mt_text_append(w->out, ",\"joined\":true");
   const char *cause = cause_at(w, place);
   if (cause != NULL) mt_text_append(w->out, ",\"cause\":\"%s\"", cause);
   mt_text_append(w->out, "}}");

@@ -26,6 +26,7 @@ void mt_words_instruction(mt_text *text, const motet_program *program, int64_t p
     mt_text_append(text, ", %s rank %d", (instruction->flags & MOTET_FLAG_RECV) != 0 ? "from" : "to",
                    instruction->peer);
   if (instruction->flags & MOTET_FLAG_NEXT) mt_text_append(text, " of the next step");
+  if (instruction->flags & MOTET_FLAG_JOINED) mt_text_append(text, ", joined with the next");
 }
 
 void mt_words_key(mt_text *text, const char *key) {

@@ -20,22 +20,56 @@ static bool same_class(const mt_search_space *space, int32_t a, int32_t b) {
          mt_search_reached(space, a) == mt_search_reached(space, b);
 }
 
-/* A microbatch's part of a run of so many of it that only work counts: no partial tiles, launches, or gathered
- * weights. However microbatches are put together, a layer does no less for each. */
-static void measure_part(const mt_forecast *forecast, int32_t layer, const double *extents,
+/* A layer's times for @p count microbatches of one shape at a time, a microbatch's part of them. */
+static void measure_part(const mt_forecast *forecast, int32_t layer, const double *extents, double count,
                          mt_layer_forecast *part) {
-  static const double many = 0x1p20;
   double all[MT_EXTENTS];
-  for (int e = 0; e < MT_EXTENTS; e++) all[e] = many * extents[e];
+  for (int e = 0; e < MT_EXTENTS; e++) all[e] = count * extents[e];
   mt_forecast_layer(forecast, layer, all, part);
   double *const seconds[] = {&part->forward,          &part->input_gradient, &part->weight_gradient,
                              &part->forward_exchange, &part->input_exchange, &part->weight_exchange};
-  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] /= many;
+  for (size_t i = 0; i < sizeof seconds / sizeof *seconds; i++) *seconds[i] /= count;
 }
 
+/* The least of each in runs of at most @p batch. */
+static void measure_runs(const mt_forecast *forecast, int32_t layer, const double *extents, int32_t batch,
+                         mt_layer_forecast *least) {
+  for (int32_t count = 2; count <= batch; count++) {
+    mt_layer_forecast f;
+    measure_part(forecast, layer, extents, count, &f);
+    least->forward = fmin(least->forward, f.forward);
+    least->input_gradient = fmin(least->input_gradient, f.input_gradient);
+    least->weight_gradient = fmin(least->weight_gradient, f.weight_gradient);
+    least->forward_exchange = fmin(least->forward_exchange, f.forward_exchange);
+    least->input_exchange = fmin(least->input_exchange, f.input_exchange);
+    least->weight_exchange = fmin(least->weight_exchange, f.weight_exchange);
+  }
+}
+
+/* Whether a layer has as much to do for each microbatch. */
+static bool is_even(const mt_search_space *space, const mt_search_batch *batch, int32_t layer) {
+  const mt_architecture *architecture = space->problem->architecture;
+  const mt_layer_design *design = &architecture->designs[architecture->model->layers[layer].kind];
+  bool used[MT_EXTENTS] = {false};
+  for (int32_t p = 0; p < design->product_count; p++) used[design->products[p].rows] = true;
+  for (int e = 0; e < MT_EXTENTS; e++)
+    used[e] |= design->rates[e].forward_flops > 0 || design->rates[e].moved_bytes > 0 ||
+               design->rates[e].output_bytes > 0 || design->rates[e].heads > 0;
+  for (int32_t k = 1; k < batch->kinds; k++)
+    for (int e = 0; e < MT_EXTENTS; e++)
+      if (used[e] && batch->extents[batch->first[k]][e] != batch->extents[batch->first[0]][e]) return false;
+  return true;
+}
+
+/* A run of so many that only work counts: no partial tiles, launches, or gathered weights. However microbatches are
+ * put together, a layer does no less for each. */
+static const double MANY = 0x1p20;
+
 static void measure_class(const mt_search_space *space, const mt_forecast *forecast, int32_t layer, int32_t class,
-                          bool together, const mt_search_table *table) {
+                          int32_t together, mt_search_table *table) {
   const mt_search_batch *batch = table->batch;
+  bool even = together == 1 || is_even(space, batch, layer);
+  table->limit |= !even;
   bool trains = space->problem->architecture->model->layers[layer].trainable;
   for (int32_t k = 0; k < batch->kinds; k++) {
     mt_layer_forecast f;
@@ -44,7 +78,10 @@ static void measure_class(const mt_search_space *space, const mt_forecast *forec
     mt_forecast_layer(forecast, layer, extents, &f);
     int64_t saved = trains ? f.saved_bytes : f.passed_bytes;
     if (mt_search_reached(space, layer) && saved > table->saved[class]) table->saved[class] = saved;
-    if (together) measure_part(forecast, layer, extents, &f);
+    if (even)
+      measure_runs(forecast, layer, extents, together, &f);
+    else
+      measure_part(forecast, layer, extents, MANY, &f);
     table->forward[at] = f.forward + f.forward_exchange;
     if (!mt_search_reached(space, layer)) continue;
     if (space->passes[layer]) table->input[at] = f.input_gradient + f.input_exchange;
@@ -83,7 +120,7 @@ motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,
                           .microbatches = 1};
   for (int32_t l = 0; l < model->layer_count; l++) {
     int32_t class = table->class_of[l];
-    bool together = candidate->encoder_batch > 1 && model->layers[l].module < space->trunk;
+    int32_t together = model->layers[l].module < space->trunk ? candidate->encoder_batch : 1;
     if (l == 0 || class != table->class_of[l - 1]) measure_class(space, &forecast, l, class, together, table);
     for (int32_t k = 0; k < batch->kinds; k++) {
       int64_t at = (int64_t)k * table->classes + class;

@@ -15,6 +15,7 @@ typedef struct mt_search_table {
   double *forward, *input, *weight; /* (kinds, classes) seconds of one layer; input and weight: of its backward */
   int64_t *saved;                   /* [classes] bytes from forward to backward, of the worst microbatch */
   double *kind_seconds;             /* [kinds] forward and backward of all layers */
+  bool limit; /* encoders take several unlike microbatches at a time: their times are those of very many */
 } mt_search_table;
 
 motet_status mt_search_table_make(mt_arena *arena, const mt_search_space *space,

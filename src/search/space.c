@@ -178,22 +178,11 @@ static motet_status list_shards(lister *l) {
   return status;
 }
 
-/* Encoders that take several microbatches at a time: no more than leave every cell that encodes a run, if the job
- * does not say how many. */
-static motet_status list_batches(lister *l) {
-  mt_search_candidate *c = &l->now;
-  int32_t encoding = c->dedicated > 0 ? c->dedicated : c->pipeline, wide = c->encoder_batch;
-  if (wide == 1) return list_shards(l);
-  motet_status status = MOTET_OK;
-  for (int32_t batch = 2; batch <= MT_SEARCH_ENCODER_BATCH && batch <= c->microbatches && status == MOTET_OK;
-       batch++) {
-    bool usual = (batch == 2 || batch == 4 || batch == 8) && (int64_t)batch * encoding <= c->microbatches;
-    if (!allowed(&l->problem->encoder_batch, batch, usual)) continue;
-    c->encoder_batch = batch;
-    status = list_shards(l);
-  }
-  c->encoder_batch = wide;
-  return status;
+/* So many microbatches at a time as leave every cell that encodes a run, if the job does not say how many. */
+static bool batch_fits(const lister *l) {
+  const mt_search_candidate *c = &l->now;
+  int64_t runs = l->problem->encoder_batch.count > 0 ? 1 : c->dedicated > 0 ? c->dedicated : c->pipeline;
+  return c->encoder_batch == 1 || c->encoder_batch * runs <= c->microbatches;
 }
 
 static motet_status list_rest(lister *l) {
@@ -222,7 +211,7 @@ static motet_status list_rest(lister *l) {
         c->trunk = (mt_skeleton_kind)trunk;
         c->chunks = chunks;
         c->zero = zero;
-        status = list_batches(l);
+        if (batch_fits(l)) status = list_shards(l);
       }
     }
   }
@@ -284,17 +273,32 @@ static bool tensor_fits(const lister *l, int32_t module, int32_t tensor) {
   return facts->intermediate <= 0 || facts->intermediate % tensor == 0;
 }
 
-/* Times of all layers with the candidate's degrees; nobody has a load of them yet. */
-static motet_status list_table(lister *l) {
-  l->load_count = 0;
-  return mt_search_table_make(l->arena, l->space, &l->now, l->error, &l->table);
-}
-
 /* All work of a step. */
 static double step_seconds(const mt_search_table *table) {
   double sum = 0.0;
   for (int32_t k = 0; k < table->batch->kinds; k++) sum += table->batch->number[k] * table->kind_seconds[k];
   return sum;
+}
+
+/* Several microbatches at a time where that could save a part of a step's work, or where the job asks for it. */
+static motet_status list_batches(lister *l) {
+  const mt_search_range *range = &l->problem->encoder_batch;
+  double least = INFINITY, narrow = INFINITY;
+  motet_status status = MOTET_OK;
+  for (int32_t batch = 1; batch <= MT_SEARCH_ENCODER_BATCH && status == MOTET_OK; batch++) {
+    bool usual = batch == 1 || batch == 2 || batch == 4 || batch == 8;
+    if (!allowed(range, batch, usual) || (batch > 1 && l->space->trunk == 0)) continue;
+    l->now.encoder_batch = batch;
+    l->load_count = 0;
+    status = mt_search_table_make(l->arena, l->space, &l->now, l->error, &l->table);
+    if (status != MOTET_OK) break;
+    double seconds = step_seconds(&l->table), than = l->table.limit ? narrow : least;
+    if (batch == 1) narrow = seconds;
+    if (range->count == 0 && !(seconds < than * (1 - ENCODER_GAIN))) continue;
+    least = fmin(least, seconds);
+    status = list_manners(l);
+  }
+  return status;
 }
 
 static motet_status list_encoders(lister *l) {
@@ -311,15 +315,7 @@ static motet_status list_encoders(lister *l) {
     l->now.trunk = MT_SKELETON_1F1B;
     l->now.zero = 1;
     l->now.dedicated = 0;
-    l->now.encoder_batch = 1;
-    status = list_table(l);
-    double narrow = step_seconds(&l->table);
-    if (status == MOTET_OK && allowed(&l->problem->encoder_batch, 1, true)) status = list_manners(l);
-    if (status != MOTET_OK || l->space->trunk == 0) continue;
-    l->now.encoder_batch = MT_SEARCH_ENCODER_BATCH;
-    status = list_table(l);
-    bool pays = step_seconds(&l->table) < narrow * (1 - ENCODER_GAIN);
-    if (status == MOTET_OK && (pays || l->problem->encoder_batch.count > 0)) status = list_manners(l);
+    status = list_batches(l);
   }
   return status;
 }

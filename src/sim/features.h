@@ -23,7 +23,7 @@ motet_status mt_features_make(mt_arena *arena, const motet_program *program, mot
                               mt_features *features);
 
 /** A forward of (stage, microbatch) ended at @p finish. */
-static inline void mt_features_forward(mt_features *features, const motet_instruction *instruction, double finish) {
+static inline void mt_features_ended(mt_features *features, const motet_instruction *instruction, double finish) {
   int32_t stage = instruction->stage, microbatches = features->program->microbatch_count;
   bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
   if (features->slot[stage] >= 0) {
@@ -35,6 +35,14 @@ static inline void mt_features_forward(mt_features *features, const motet_instru
     int64_t at = (int64_t)features->consumed[i] * microbatches + instruction->microbatch;
     if (finish > features->death[at]) features->death[at] = finish;
   }
+}
+
+/** A forward of the program ended at @p finish: what is joined with the one behind it ends with that. */
+static inline void mt_features_forward(mt_features *features, const motet_instruction *instruction, double finish) {
+  if ((instruction->flags & MOTET_FLAG_JOINED) != 0) return;
+  mt_features_ended(features, instruction, finish);
+  while (instruction > features->program->instructions && (instruction[-1].flags & MOTET_FLAG_JOINED) != 0)
+    mt_features_ended(features, --instruction, finish);
 }
 
 /** The largest number alive at once in one replica; needs the makespan for those that nothing reads. */

@@ -8,7 +8,9 @@
 
 enum { NEVER = -1, TO_THE_END = -2 };
 
-/* Bytes held on a rank from the start of instruction `birth` to the end of instruction `last`. */
+/* Bytes held on a rank from the start of instruction `birth` to the end of instruction `last`. Joined instructions
+ * are one computation: what one of them makes or reads is there from the first one's start to the last one's end.
+ */
 typedef struct interval {
   int64_t bytes;
   int64_t birth, last; /* flat indices; last may be NEVER (nobody uses it: not held at all) or TO_THE_END */
@@ -31,6 +33,7 @@ typedef struct ledger {
   int32_t *arrived, *arrived_gradient; /* [edges x columns] received here */
   int32_t *made_gradient;              /* [edges x columns] made here, on its way back along the edge */
   int32_t rank;
+  int64_t first, last; /* flat indices: the instruction, or the first and last of those joined with it */
   bool failed;
 } ledger;
 
@@ -57,8 +60,9 @@ static bool list_edges(mt_arena *arena, const motet_program *program, bool incom
   return true;
 }
 
-static int32_t open_interval(ledger *l, int64_t bytes, int64_t birth, int64_t last) {
-  interval fresh = {.bytes = bytes, .birth = birth, .last = last, .rank = l->rank};
+/* What the instruction makes. */
+static int32_t open_interval(ledger *l, int64_t bytes, int64_t last) {
+  interval fresh = {.bytes = bytes, .birth = l->first, .last = last, .rank = l->rank};
   if (l->intervals.count >= INT32_MAX - 1 || !MT_ARRAY_PUSH(&l->intervals, fresh)) {
     l->failed = true;
     return 0;
@@ -66,10 +70,10 @@ static int32_t open_interval(ledger *l, int64_t bytes, int64_t birth, int64_t la
   return (int32_t)l->intervals.count;
 }
 
-/* Data that lie on this rank are used at `place`; false where they do not lie here. */
-static bool use(ledger *l, int32_t slot, int64_t place) {
+/* The instruction uses data that lie on this rank; false where they do not lie here. */
+static bool use(ledger *l, int32_t slot) {
   if (slot == 0 || l->intervals.data[slot - 1].rank != l->rank) return false;
-  l->intervals.data[slot - 1].last = place;
+  l->intervals.data[slot - 1].last = l->last;
   return true;
 }
 
@@ -111,62 +115,62 @@ static bool flows(const ledger *l, int32_t edge, int32_t piece) {
          replicated(l, ends->to);
 }
 
-static void read_inputs(ledger *l, const motet_instruction *instruction, int64_t place) {
+static void read_inputs(ledger *l, const motet_instruction *instruction) {
   place_in at = place_of(l, instruction);
   for (int32_t i = l->in.begin[instruction->stage]; i < l->in.begin[instruction->stage + 1]; i++) {
     int32_t edge = l->in.edges[i], from = l->program->edges[edge].from;
     for (int32_t piece = at.column; piece < at.end; piece++)
-      if (flows(l, edge, piece) && !use(l, l->arrived[cell(l, edge, piece)], place))
-        use(l, l->output[cell(l, from, home(l, instruction, from, piece))], place);
+      if (flows(l, edge, piece) && !use(l, l->arrived[cell(l, edge, piece)]))
+        use(l, l->output[cell(l, from, home(l, instruction, from, piece))]);
   }
 }
 
-static void walk_forward(ledger *l, const motet_instruction *instruction, int64_t place) {
+static void walk_forward(ledger *l, const motet_instruction *instruction) {
   int32_t stage = instruction->stage;
   place_in at = place_of(l, instruction);
   int64_t saved = whole_bytes(&l->program->saved_bytes, stage, at);
   int64_t output = whole_bytes(&l->program->output_bytes, stage, at);
   bool next = (instruction->flags & MOTET_FLAG_NEXT) != 0;
-  int32_t saved_interval = open_interval(l, saved, place, place);
-  int32_t output_interval = open_interval(l, output, place, next ? TO_THE_END : NEVER);
+  int32_t saved_interval = open_interval(l, saved, l->last);
+  int32_t output_interval = open_interval(l, output, next ? TO_THE_END : NEVER);
   if (next) return;
   l->saved[cell(l, stage, at.column)] = saved_interval;
   l->output[cell(l, stage, at.column)] = output_interval;
-  read_inputs(l, instruction, place);
+  read_inputs(l, instruction);
 }
 
 /* Saved activations come back: computed again, or from the host. */
-static void walk_restore(ledger *l, const motet_instruction *instruction, int64_t place) {
+static void walk_restore(ledger *l, const motet_instruction *instruction) {
   place_in at = place_of(l, instruction);
   int64_t bytes = whole_bytes(&l->program->saved_bytes, instruction->stage, at);
-  l->saved[cell(l, instruction->stage, at.column)] = open_interval(l, bytes, place, place);
-  if (instruction->kind == MOTET_RECOMPUTE) read_inputs(l, instruction, place);
+  l->saved[cell(l, instruction->stage, at.column)] = open_interval(l, bytes, l->last);
+  if (instruction->kind == MOTET_RECOMPUTE) read_inputs(l, instruction);
 }
 
-static void use_saved(ledger *l, const motet_instruction *instruction, int64_t place) {
-  use(l, l->saved[cell(l, instruction->stage, place_of(l, instruction).column)], place);
+static void use_saved(ledger *l, const motet_instruction *instruction) {
+  use(l, l->saved[cell(l, instruction->stage, place_of(l, instruction).column)]);
 }
 
-static void walk_backward(ledger *l, const motet_instruction *instruction, int64_t place) {
+static void walk_backward(ledger *l, const motet_instruction *instruction) {
   int32_t stage = instruction->stage;
   place_in own = place_of(l, instruction);
-  use_saved(l, instruction, place);
+  use_saved(l, instruction);
   for (int32_t i = l->out.begin[stage]; i < l->out.begin[stage + 1]; i++)
     for (int32_t piece = own.column; piece < own.end; piece++) {
       int64_t at = cell(l, l->out.edges[i], piece);
       if (!flows(l, l->out.edges[i], piece)) continue;
-      if (!use(l, l->arrived_gradient[at], place)) use(l, l->made_gradient[at], place);
+      if (!use(l, l->arrived_gradient[at])) use(l, l->made_gradient[at]);
     }
   for (int32_t i = l->in.begin[stage]; i < l->in.begin[stage + 1]; i++) {
     int32_t edge = l->in.edges[i];
     for (int32_t piece = own.column; piece < own.end; piece++) {
       int64_t bytes = table_bytes(&l->program->output_bytes, l->program->edges[edge].from, piece);
-      l->made_gradient[cell(l, edge, piece)] = open_interval(l, bytes, place, NEVER);
+      l->made_gradient[cell(l, edge, piece)] = open_interval(l, bytes, NEVER);
     }
   }
 }
 
-static void walk_transfer(ledger *l, const motet_instruction *instruction, int64_t place) {
+static void walk_transfer(ledger *l, const motet_instruction *instruction) {
   const motet_buffer *buffer = &l->program->buffers[instruction->buffer];
   if (buffer->kind != MOTET_BUFFER_ACTIVATION && buffer->kind != MOTET_BUFFER_GRADIENT) return;
   bool gradient = buffer->kind == MOTET_BUFFER_GRADIENT;
@@ -176,9 +180,9 @@ static void walk_transfer(ledger *l, const motet_instruction *instruction, int64
   int64_t at = cell(l, buffer->edge, piece);
   if (instruction->kind == MOTET_RECV) {
     int64_t bytes = table_bytes(&l->program->output_bytes, from, piece);
-    (gradient ? l->arrived_gradient : l->arrived)[at] = open_interval(l, bytes, place, TO_THE_END);
+    (gradient ? l->arrived_gradient : l->arrived)[at] = open_interval(l, bytes, TO_THE_END);
   } else if (instruction->kind == MOTET_WAIT && (instruction->flags & MOTET_FLAG_RECV) == 0) {
-    use(l, gradient ? l->made_gradient[at] : l->output[cell(l, from, home(l, instruction, from, piece))], place);
+    use(l, gradient ? l->made_gradient[at] : l->output[cell(l, from, home(l, instruction, from, piece))]);
   }
 }
 
@@ -186,26 +190,33 @@ static void walk_list(ledger *l, int32_t rank) {
   const motet_program *program = l->program;
   l->rank = rank;
   int64_t begin = program->rank_begin[rank];
+  l->first = begin;
   for (int32_t i = 0; i < program->carried_count; i++) {
     const motet_carried *carried = &program->carried[i];
     if (carried->rank != rank) continue;
     place_in at = {l->first_column[carried->microbatch], l->first_column[carried->microbatch + 1]};
     int64_t bytes = whole_bytes(&program->output_bytes, carried->stage, at);
-    l->output[cell(l, carried->stage, at.column)] = open_interval(l, bytes, begin, NEVER);
+    l->output[cell(l, carried->stage, at.column)] = open_interval(l, bytes, NEVER);
   }
   for (int64_t i = begin; i < program->rank_begin[rank + 1]; i++) {
     const motet_instruction *at = &program->instructions[i];
+    if (i == begin || (at[-1].flags & MOTET_FLAG_JOINED) == 0) {
+      l->first = l->last = i;
+      while (l->last + 1 < program->rank_begin[rank + 1] &&
+             (program->instructions[l->last].flags & MOTET_FLAG_JOINED) != 0)
+        l->last++;
+    }
     switch (at->kind) {
-    case MOTET_FWD: walk_forward(l, at, i); break;
+    case MOTET_FWD: walk_forward(l, at); break;
     case MOTET_BWD:
-    case MOTET_BWD_X: walk_backward(l, at, i); break;
+    case MOTET_BWD_X: walk_backward(l, at); break;
     case MOTET_BWD_W:
-    case MOTET_OFFLOAD: use_saved(l, at, i); break;
+    case MOTET_OFFLOAD: use_saved(l, at); break;
     case MOTET_RECOMPUTE:
-    case MOTET_FETCH: walk_restore(l, at, i); break;
+    case MOTET_FETCH: walk_restore(l, at); break;
     case MOTET_SEND:
     case MOTET_RECV:
-    case MOTET_WAIT: walk_transfer(l, at, i); break;
+    case MOTET_WAIT: walk_transfer(l, at); break;
     default: break;
     }
   }

@@ -198,6 +198,34 @@ static bool flip_flag(motet_program *p, mt_random *random) {
   return true;
 }
 
+/* A run loses a member, or takes in what stands behind it. */
+static bool flip_joined(motet_program *p, mt_random *random) {
+  int64_t i = pick(p, random, is_compute);
+  if (i >= 0) p->instructions[i].flags ^= MOTET_FLAG_JOINED;
+  return i >= 0;
+}
+
+static bool is_joined(const motet_instruction *x) { return (x->flags & MOTET_FLAG_JOINED) != 0; }
+
+/* Two members of a run change places, or something comes between them. */
+static bool break_run(motet_program *p, mt_random *random) {
+  int64_t i = pick(p, random, is_joined);
+  int32_t rank = i < 0 ? -1 : program_rank_of(p, i);
+  if (i < 0 || i + 1 >= p->rank_begin[rank + 1]) return false;
+  if (below(random, 2) == 0) {
+    int32_t *one = &p->instructions[i].microbatch, *other = &p->instructions[i + 1].microbatch, kept = *one;
+    *one = *other;
+    *other = kept;
+    return true;
+  }
+  int64_t from = p->rank_begin[rank] + below(random, p->rank_begin[rank + 1] - p->rank_begin[rank]);
+  motet_instruction moved = p->instructions[from];
+  if (from == i || from == i + 1) return false;
+  program_remove(p, from);
+  program_insert(p, rank, from < i ? i : i + 1, moved);
+  return true;
+}
+
 static bool shrink_bytes(motet_program *p, mt_random *random) {
   if (p->buffer_count == 0) return false;
   motet_buffer *buffer = &p->buffers[below(random, p->buffer_count)];
@@ -377,6 +405,8 @@ static const struct {
     {"change kind", change_kind},
     {"change to a relative", change_to_relative},
     {"flip flag", flip_flag},
+    {"flip joined", flip_joined},
+    {"break a run", break_run},
     {"wild field", shuffle_fields},
     {"shrink bytes", shrink_bytes},
     {"lower the cap", lower_cap},

@@ -15,8 +15,9 @@ typedef struct plan_draw {
   mt_model *model;
   int32_t ranks, microbatches, trunk;
   bool windowed;
-  int32_t manner; /* of all transposed regions: fill, windows, prefix */
-  char *schedule; /* [PLAN_TEXT_SIZE] */
+  int32_t manner;             /* of all transposed regions: fill, windows, prefix */
+  int32_t batch, trunk_batch; /* microbatches at a time: of transposed regions, of those that share the ranks */
+  char *schedule;             /* [PLAN_TEXT_SIZE] */
 } plan_draw;
 
 static int32_t below(plan_draw *d, int32_t bound) { return (int32_t)mt_random_below(d->random, (uint64_t)bound); }
@@ -62,10 +63,20 @@ static void draw_model(plan_draw *d) {
   model->tied_embeddings = !generator && same && below(d, 4) == 0;
 }
 
+/* Gives a skeleton's text the option batch=n. */
+static void add_batch(char text[TERM_SIZE], int32_t batch) {
+  size_t length = strlen(text);
+  bool options = text[length - 1] == ')';
+  if (batch == 1 || strcmp(text, "inline") == 0) return;
+  if (options) length--;
+  snprintf(text + length, TERM_SIZE - length, "%sbatch=%d)", options ? ", " : "(", batch);
+}
+
 static void draw_skeleton(plan_draw *d, int32_t module, char text[TERM_SIZE]) {
   if (module == d->trunk) {
     static const char *const trunks[] = {"1f1b", "1f1b(virtual=2)", "1f1b", "gpipe"};
     snprintf(text, TERM_SIZE, "%s", trunks[below(d, 4)]);
+    add_batch(text, d->trunk_batch);
     return;
   }
   /* All transposed regions of a plan share a manner: fill, windows, prefix. */
@@ -79,6 +90,7 @@ static void draw_skeleton(plan_draw *d, int32_t module, char text[TERM_SIZE]) {
   bool none = (module > d->trunk && d->manner == 2) || d->windowed;
   snprintf(text, TERM_SIZE, "%s", others[d->manner][below(d, none ? 3 : 6)]);
   d->windowed = d->windowed || strstr(text, "window") != NULL; /* one window a plan */
+  add_batch(text, strstr(text, "transpose") != NULL ? d->batch : d->trunk_batch);
 }
 
 /* A region with ranks of its own, in one to three pipelines. */
@@ -86,12 +98,15 @@ static void draw_dedicated(plan_draw *d, char text[TERM_SIZE]) {
   static const char *const inner[] = {"1f1b", "gpipe", "1f1b, virtual=2"};
   int32_t data = 1 + below(d, 3), ranks = data * (1 + below(d, 2));
   snprintf(text, TERM_SIZE, "dedicate(ranks=%d, data=%d, inner=%s)", ranks, data, inner[below(d, 3)]);
+  add_batch(text, 1 + below(d, 3));
   d->ranks += ranks;
 }
 
 static void draw_schedule(plan_draw *d) {
   bool dedicates = below(d, 4) == 0;
   d->manner = below(d, 3);
+  d->batch = below(d, 2) == 0 ? 1 + below(d, 4) : 1;
+  d->trunk_batch = below(d, 4) == 0 ? 2 : 1;
   size_t length = 0;
   char skeleton[TERM_SIZE];
   for (int32_t i = 0; i < d->model->module_count; i++) {
@@ -120,6 +135,12 @@ static void fill_costs(plan_draw *d, const mt_derivation *derivation, mt_cost_ta
   }
 }
 
+static int64_t close_run(const mt_event *open, int32_t *opened, mt_event *events, int64_t written) {
+  do events[written] = open[--*opened];
+  while (events[written++].joined);
+  return written;
+}
+
 /* Some of the whole backwards that train become two halves, the second anywhere behind the first. */
 static void split_backwards(plan_draw *d, const mt_derivation *derivation, mt_order *order) {
   int64_t total = order->begin[derivation->ranks], written = 0;
@@ -128,16 +149,22 @@ static void split_backwards(plan_draw *d, const mt_derivation *derivation, mt_or
   for (int32_t rank = 0; rank < derivation->ranks; rank++) {
     int32_t opened = 0;
     for (int64_t i = order->begin[rank]; i < order->begin[rank + 1]; i++) {
-      mt_event event = order->events[i];
-      if (event.kind == MOTET_BWD) {
-        event.kind = MOTET_BWD_W;
-        open[opened++] = event;
-        event.kind = MOTET_BWD_X;
+      int64_t last = i;
+      while (order->events[last].joined) last++;
+      bool splits = order->events[i].kind == MOTET_BWD;
+      for (int64_t k = last; splits && k >= i; k--) {
+        open[opened] = order->events[k]; /* the last of a run first, so that it is taken out in its order */
+        open[opened++].kind = MOTET_BWD_W;
       }
-      events[written++] = event;
-      while (opened > 0 && below(d, 3) == 0) events[written++] = open[--opened];
+      for (; i <= last; i++) {
+        events[written] = order->events[i];
+        if (splits) events[written].kind = MOTET_BWD_X;
+        written++;
+      }
+      i--;
+      while (opened > 0 && below(d, 3) == 0) written = close_run(open, &opened, events, written);
     }
-    while (opened > 0) events[written++] = open[--opened];
+    while (opened > 0) written = close_run(open, &opened, events, written);
     begin[rank + 1] = written;
   }
   order->begin = begin;

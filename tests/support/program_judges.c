@@ -142,7 +142,11 @@ static int64_t find_transfer(const ledger *l, int kind, bool receives, int32_t e
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Joined instructions are one computation, from the first one's begin to the last one's end. */
 static void hold(ledger *l, int64_t from, int64_t to, int64_t bytes, double share, int32_t features) {
+  const motet_instruction *list = &l->p->instructions[l->p->rank_begin[l->rank]];
+  while (from > 0 && (list[from - 1].flags & MOTET_FLAG_JOINED) != 0) from--;
+  while (to >= 0 && to + 1 < l->length && (list[to].flags & MOTET_FLAG_JOINED) != 0) to++;
   for (int64_t i = later(from, 0); i <= to && i < l->length; i++) {
     l->bytes[i] += bytes;
     l->held[i] += share;

@@ -358,6 +358,58 @@ static int run_instruction(machine *m, int32_t rank, const motet_instruction *i)
   }
 }
 
+static bool is_joined(const motet_instruction *i) { return (i->flags & MOTET_FLAG_JOINED) != 0; }
+
+/* The members of a run are of one kind, stage and step, whole, and the forward ran as they do. */
+static bool check_run(machine *m, int32_t rank, const motet_instruction *run, int64_t count) {
+  const motet_program *p = m->p;
+  const motet_instruction *forward = NULL;
+  int32_t forward_rank = 0;
+  for (int64_t k = 1; k < count; k++) {
+    if (run[k].kind != run->kind || run[k].stage != run->stage || run[k].range != 0 || run->range != 0 ||
+        ((run[k].flags ^ run->flags) & MOTET_FLAG_NEXT) != 0)
+      return wrong(m, "rank %d: what is joined is not one computation", rank);
+    for (int64_t j = 0; j < k; j++)
+      if (run[j].microbatch == run[k].microbatch) return wrong(m, "a microbatch joined with itself");
+  }
+  if (run->kind == MOTET_FWD || run->kind > MOTET_RECOMPUTE) return true;
+  for (int32_t r = 0; r < m->R; r++)
+    for (int64_t i = p->rank_begin[r]; i < p->rank_begin[r + 1]; i++) {
+      const motet_instruction *x = &p->instructions[i];
+      if (x->kind != MOTET_FWD || x->stage != run->stage || x->microbatch != run->microbatch) continue;
+      if ((x->flags & MOTET_FLAG_NEXT) != 0) continue;
+      forward = x;
+      forward_rank = r;
+    }
+  if (forward == NULL) return true; /* a backward without forward finds nothing saved */
+  if (forward > p->instructions + p->rank_begin[forward_rank] && is_joined(forward - 1))
+    return wrong(m, "a backward begins inside of its forward's run");
+  for (int64_t k = 0; k < count; k++) {
+    if (forward + k >= p->instructions + p->rank_begin[forward_rank + 1] ||
+        forward[k].microbatch != run[k].microbatch || is_joined(&forward[k]) != is_joined(&run[k]))
+      return wrong(m, "what went forward together does not go back together");
+  }
+  return true;
+}
+
+/* One step: an instruction, or a run of joined ones. 1: passed, 0: must wait, -1: wrong. */
+static int run_step(machine *m, int32_t rank) {
+  const motet_program *p = m->p;
+  const motet_instruction *list = &p->instructions[p->rank_begin[rank]], *run = &list[m->position[rank]];
+  int64_t length = p->rank_begin[rank + 1] - p->rank_begin[rank], left = length - m->position[rank], count = 1;
+  while (count <= left && is_joined(&run[count - 1])) count++;
+  if (count > left) return wrong(m, "rank %d: joined with nothing", rank) ? 1 : -1;
+  for (int64_t k = 0; k < count; k++)
+    if (!machine_check_instruction(m, &run[k])) return -1;
+  if (!check_run(m, rank, run, count)) return -1;
+  for (int64_t k = 0; k < count; k++) {
+    int passed = run_instruction(m, rank, &run[k]);
+    if (passed != 1) return passed;
+    m->position[rank]++;
+  }
+  return 1;
+}
+
 static void run_all(machine *m) {
   const motet_program *p = m->p;
   for (bool moved = true; moved && !m->bad;) {
@@ -365,9 +417,7 @@ static void run_all(machine *m) {
     for (int32_t rank = 0; rank < m->R && !m->bad; rank++) {
       int64_t length = p->rank_begin[rank + 1] - p->rank_begin[rank];
       while (m->position[rank] < length) {
-        const motet_instruction *i = &p->instructions[p->rank_begin[rank] + m->position[rank]];
-        if (!machine_check_instruction(m, i) || run_instruction(m, rank, i) != 1) break;
-        m->position[rank]++;
+        if (run_step(m, rank) != 1) break;
         moved = true;
       }
     }
