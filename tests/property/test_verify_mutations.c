@@ -198,7 +198,6 @@ static bool flip_flag(motet_program *p, mt_random *random) {
   return true;
 }
 
-/* A run loses a member, or takes in what stands behind it. */
 static bool flip_joined(motet_program *p, mt_random *random) {
   int64_t i = pick(p, random, is_compute);
   if (i >= 0) p->instructions[i].flags ^= MOTET_FLAG_JOINED;
@@ -206,7 +205,6 @@ static bool flip_joined(motet_program *p, mt_random *random) {
 }
 
 static bool is_joined(const motet_instruction *x) { return (x->flags & MOTET_FLAG_JOINED) != 0; }
-
 /* Two members of a run change places, or something comes between them. */
 static bool break_run(motet_program *p, mt_random *random) {
   int64_t i = pick(p, random, is_joined);
