@@ -9,7 +9,7 @@
 
 enum { LOADS_MAX = 64 };
 /* Encoders take more than one microbatch at a time where that could save this part of a step's work. */
-static const double ENCODER_GAIN = 0.005;
+static const double ENCODER_GAIN = 0.01;
 
 typedef struct lister {
   mt_arena *arena;

@@ -43,13 +43,18 @@ assert [c["peak_bytes"] for c in found["memory"]] == [c["peak_bytes"] for c in a
 CHECK
 }
 replan 'search.pipeline=[2]'
-replan memory=9GB 'search.zero=[1]' 'search.pipeline=[2]'
+replan memory=9GB 'search.zero=[1]' 'search.pipeline=[2]' 'search.encoder_batch=[1]'
 grep -q recompute_layers "$out.found.yaml" || fail "nothing is dropped in 9 GB: $(cat "$out.found.yaml")"
 for placement in chain transpose dedicate; do
   replan "search.placement=[$placement]" 'search.pipeline=[2]'
 done
+for placement in transpose dedicate; do
+  replan "search.placement=[$placement]" 'search.pipeline=[2]' 'search.encoder_batch=[3]'
+  grep -q 'batch=3' "$out.found.yaml" || fail "the encoders' batch is not kept: $(cat "$out.found.yaml")"
+done
 sed 's/tokens: 2304, /distribution: wikipedia, seed: 3, /' "$job" >"$job.varied" && mv "$job" "$job.alike" && cp "$job.varied" "$job"
 replan 'search.pipeline=[2]' 'search.trunk=[1f1b]'
+replan 'search.pipeline=[2]' 'search.placement=[transpose]' 'search.encoder_batch=[2]'
 replan 'search.trunk=[zbv]' 'search.pipeline=[2]' 'search.tensor=[2]' 'search.placement=[transpose]'
 replan 'cluster.devices=32' 'train.global_batch=32' 'search.zero=[3]' 'search.shard_devices=[8]' 'search.pipeline=[1]'
 grep -q 'shard_group' "$out.found.yaml" || fail "no shard group: $(cat "$out.found.yaml")"
