@@ -61,10 +61,10 @@ refused 2 'there is no nowhere' nowhere --image $pictures/rgb.png
 refused 2 "the prompt: 2 <image> in the user's turns, but 1 in" "$@" --image $pictures/rgb.png --prompt '<image><image>'
 refused 2 'needs an --image or --video FILE' "$@"
 refused 2 'exclude each other' "$@" --image $pictures/rgb.png --data train/train.jsonl
-refused 2 '--count is for --data' "$@" --image $pictures/rgb.png --count 2
-refused 2 '--images-root is for --data' "$@" --prompt x --images-root .
-refused 2 '--video-frames is for --video or --data' "$@" --image $pictures/rgb.png --video-frames 2
-refused 2 '--together is for --image and --video' "$@" --prompt x --together
+refused 2 'count is for --data' "$@" --image $pictures/rgb.png --count 2
+refused 2 'images-root is for --data' "$@" --prompt x --images-root .
+refused 2 'video-frames is for --video or --data' "$@" --image $pictures/rgb.png --video-frames 2
+refused 2 'together is for --image and --video' "$@" --prompt x --together
 refused 2 'bring their own questions' "$@" --data train/train.jsonl --prompt x
 refused 2 "max-tokens: '0' is not a whole number from 1 to" generate --image $pictures/rgb.png --max-tokens 0
 mkdir "$work/model"
