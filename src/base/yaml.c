@@ -1,5 +1,7 @@
 #include "base/yaml.h"
 
+#include <string.h>
+
 enum { DEPTH_MOST = 256 };
 
 /* The line of the first bracket that is open too deep, counted also in texts and comments; 0: none is. */
@@ -56,4 +58,11 @@ motet_status mt_yaml_load(const char *yaml, size_t bytes, const char *name, mote
   }
   yaml_parser_delete(&parser);
   return status;
+}
+
+bool mt_yaml_is_null(const char *text) {
+  static const char *const words[] = {"null", "~", "Null", "NULL"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(text, words[i]) == 0) return true;
+  return false;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <yaml.h>
 
@@ -14,5 +15,9 @@
  */
 motet_status mt_yaml_load(const char *yaml, size_t bytes, const char *name, motet_error *error,
                           yaml_document_t *document);
+
+/** Whether a plain scalar says that there is no value: null in the core schema of YAML 1.2. The empty one is not
+ * among them: where a value was forgotten, that is to be said. */
+bool mt_yaml_is_null(const char *text);
 
 #endif

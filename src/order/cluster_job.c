@@ -196,6 +196,9 @@ static motet_status read_node(reader *state, const char *key, const yaml_node_t 
   if (k < 0) return unknown(state, line, key);
   if (state->lines[k] != 0 && keys[k].kind != KEY_PASSED)
     return refuse(state, line, key, mt_error_set(state->error, MOTET_ERROR_PARSE, "%s is given twice", key));
+  bool plain = node->type == YAML_SCALAR_NODE && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  if (plain && mt_yaml_is_null((const char *)node->data.scalar.value))
+    return MOTET_OK; /* as if the key were not there */
   state->lines[k] = line;
   if (node->type == YAML_SEQUENCE_NODE) return read_list(state, k, node);
   if (node->type == YAML_SCALAR_NODE) return read_text(state, k, line, (const char *)node->data.scalar.value);
@@ -282,7 +285,7 @@ static motet_status read_override(reader *state, const char *words) {
   state->name = command_line;
   if (k < 0) return unknown(state, 0, key);
   state->lines[k] = BY_WORD;
-  if (strcmp(equals + 1, "null") == 0 || strcmp(equals + 1, "~") == 0) {
+  if (mt_yaml_is_null(equals + 1)) {
     const mt_cluster_job standard = standard_job(state->job->path);
     size_t size = keys[k].kind == KEY_PASSED                                ? 0
                   : keys[k].kind == KEY_LIST                                ? sizeof(mt_cluster_job_list)

@@ -60,6 +60,9 @@ static motet_status read_pair(reader *state, const yaml_node_t *name_node, const
     mt_error_key(error, name);
     return place(state, name_node, error, MOTET_ERROR_PARSE);
   }
+  if (value->type == YAML_SCALAR_NODE && value->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+      mt_yaml_is_null((const char *)value->data.scalar.value))
+    return MOTET_OK; /* as if the key were not there */
   *given = true;
   return place(state, value, error, mt_job_key_read(key, &state->document, value, error, state->job));
 }
@@ -96,7 +99,7 @@ static motet_status read_yaml(reader *state, const char *yaml, size_t bytes, mot
  * `key=` does the first alone. */
 static motet_status read_override_value(const reader *state, const mt_job_key *key, const char *value,
                                         motet_error *error, bool *removed) {
-  bool null = strcmp(value, "null") == 0 || strcmp(value, "~") == 0;
+  bool null = mt_yaml_is_null(value);
   *removed = null || *value == 0;
   if (*removed && mt_job_key_remove(key, state->job)) return MOTET_OK;
   return mt_job_key_read_text(key, null ? key->standard : value, error, state->job);

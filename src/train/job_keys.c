@@ -237,8 +237,7 @@ motet_status mt_job_key_number(const mt_job_key *key, yaml_document_t *document,
   snprintf(quoted, sizeof quoted, "'%.80s'", text);
   bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
   if (!plain) return refuse(key, "a quoted text", error);
-  if (*text == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0)
-    return refuse(key, "left without a value", error);
+  if (*text == 0 || mt_yaml_is_null(text)) return refuse(key, "left without a value", error);
   return read_number(text, key->least, key->most, value) ? MOTET_OK : refuse(key, quoted, error);
 }
 
@@ -300,8 +299,7 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
   const char *text = (const char *)node->data.scalar.value;
   bool plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
   if (node->data.scalar.length != strlen(text)) return refuse(key, "a text with a zero byte", error);
-  if (plain && (*text == 0 || strcmp(text, "~") == 0 || strcmp(text, "null") == 0))
-    return refuse(key, "left without a value", error);
+  if (plain && (*text == 0 || mt_yaml_is_null(text))) return refuse(key, "left without a value", error);
   if (key->kind == MT_JOB_TEXTS && key->choices != NULL && strcmp(text, "all") == 0)
     return take_all(key, error, job);
   if (list) return refuse(key, "no list", error);

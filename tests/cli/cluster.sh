@@ -41,3 +41,8 @@ answer parallel.pipeline=0 2 '"key": "parallel.pipeline"'
 sed -e '/^train:/d' -e '/^trainable:/d' -e 's/, zero: 1//' -e 's/, images: 7x448x448//' "$out.yaml" >"$out.bare.yaml"
 "$MOTET" plan "$out.bare.yaml" --json >"$out.again"
 cmp -s "$out" "$out.again" || fail 'null is not the same as a key left out'
+sed -e 's/^train:.*/train: {microbatches: null}/' -e 's/^trainable:.*/trainable: ~/' -e 's/, zero: 1/, zero: null/' \
+  -e 's/, images: 7x448x448/, images: null/' "$out.yaml" >"$out.null.yaml"
+[ "$(grep -c 'null\|~' "$out.null.yaml")" -eq 4 ] || fail "the file is another one: $(cat "$out.null.yaml")"
+"$MOTET" plan "$out.null.yaml" --json >"$out.again"
+cmp -s "$out" "$out.again" || fail 'null in the file is not the same as a key left out'

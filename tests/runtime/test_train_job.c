@@ -90,6 +90,26 @@ static void test_override_takes_a_text_away(void **state) {
   assert_non_null(strstr(error.text, "missing"));
 }
 
+static void test_null_in_the_file_is_a_key_left_out(void **state) {
+  (void)state;
+  motet_error error;
+  mt_job *job;
+  const char *yaml = MINIMAL "  seed: Null\n  global_batch: ~\n  microbatches: 5\n"
+                             "profile: null\nparallel: {split: null}\nschedule: 'null'\n";
+  assert_int_equal(parse(yaml, 0, NULL, &error, &job), MOTET_OK);
+  assert_null(job->profile);
+  assert_int_equal(job->parallel.split.count, 0);
+  assert_int_equal(job->train.seed, 0);
+  assert_int_equal(job->train.global_batch, 5);
+  assert_string_equal(job->schedule, "null"); /* a quoted text is itself */
+  mt_job_destroy(job);
+  assert_int_equal(parse("model: dir\noutput_dir: null\n", 0, NULL, &error, &job), MOTET_ERROR_PARSE);
+  assert_non_null(strstr(error.text, "'output_dir' is missing"));
+  assert_int_equal(parse(MINIMAL "profile:\n", 0, NULL, &error, &job), MOTET_ERROR_PARSE);
+  assert_non_null(strstr(error.text, "left without a value"));
+  assert_int_equal(error.line, 7);
+}
+
 static void test_override_null_unsets(void **state) {
   (void)state;
   motet_error error;
@@ -275,11 +295,17 @@ static void test_missing_file(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_minimal_job_takes_defaults), cmocka_unit_test(test_values_of_every_type),
-      cmocka_unit_test(test_overrides_go_over_the_file), cmocka_unit_test(test_override_takes_a_text_away),
-      cmocka_unit_test(test_override_null_unsets),       cmocka_unit_test(test_phases_and_rates),
-      cmocka_unit_test(test_print_reads_back),           cmocka_unit_test(test_refusals_name_line_key_and_remedy),
-      cmocka_unit_test(test_damaged_jobs_do_no_harm),    cmocka_unit_test(test_missing_file),
+      cmocka_unit_test(test_minimal_job_takes_defaults),
+      cmocka_unit_test(test_values_of_every_type),
+      cmocka_unit_test(test_overrides_go_over_the_file),
+      cmocka_unit_test(test_override_takes_a_text_away),
+      cmocka_unit_test(test_null_in_the_file_is_a_key_left_out),
+      cmocka_unit_test(test_override_null_unsets),
+      cmocka_unit_test(test_phases_and_rates),
+      cmocka_unit_test(test_print_reads_back),
+      cmocka_unit_test(test_refusals_name_line_key_and_remedy),
+      cmocka_unit_test(test_damaged_jobs_do_no_harm),
+      cmocka_unit_test(test_missing_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
