@@ -1,7 +1,7 @@
 /* Damaged programs are refused. Accepted programs are damaged in every way below; a machine that runs them on
  * symbolic values (tests/support/program_run.c) says which mutants are damaging, and the verifier must refuse each
  * of those. Mutants that do no harm may be refused or not. */
-#include "program_builder.h"
+#include "../instruction_choice.h"
 #include "program_run.h"
 
 #include <setjmp.h>
@@ -15,52 +15,6 @@
 #include <cmocka.h>
 
 enum { WILD = 3000, DRAWN = 250, PLANS = 150, MUTANTS_A_PROGRAM = 3, TRIES = 20 };
-
-static int64_t below(mt_random *random, int64_t bound) { return (int64_t)mt_random_below(random, (uint64_t)bound); }
-
-/* ---- Editing lists ---- */
-
-static void swap(motet_program *p, int64_t a, int64_t b) {
-  motet_instruction first = p->instructions[a];
-  p->instructions[a] = p->instructions[b];
-  p->instructions[b] = first;
-}
-
-static bool is_transfer(const motet_instruction *i) { return i->kind >= MOTET_SEND && i->kind <= MOTET_WAIT; }
-static bool is_collective(const motet_instruction *i) {
-  return i->kind >= MOTET_REDUCE && i->kind <= MOTET_ALL_REDUCE;
-}
-static bool is_compute(const motet_instruction *i) { return i->kind <= MOTET_RECOMPUTE; }
-static bool is_send(const motet_instruction *i) { return i->kind == MOTET_SEND; }
-static bool is_recv(const motet_instruction *i) { return i->kind == MOTET_RECV; }
-static bool is_wait(const motet_instruction *i) { return i->kind == MOTET_WAIT; }
-static bool has_stage(const motet_instruction *i) { return i->stage >= 0; }
-static bool has_flag(const motet_instruction *i) {
-  return i->kind == MOTET_WAIT || i->kind == MOTET_FWD || i->kind == MOTET_LOAD;
-}
-static bool is_saved_move(const motet_instruction *i) {
-  return i->kind == MOTET_RECOMPUTE || i->kind == MOTET_OFFLOAD || i->kind == MOTET_FETCH || i->kind == MOTET_LOAD;
-}
-static bool is_end(const motet_instruction *i) { return i->kind == MOTET_OPTIM || i->kind == MOTET_STEP_END; }
-static bool is_any(const motet_instruction *i) { return i->kind < MOTET_INSTRUCTION_KINDS; }
-
-/* A random instruction for which @p fits holds, at or behind @p from on the rank of @p from; -1. */
-static int64_t pick_behind(const motet_program *p, mt_random *random, int64_t from,
-                           bool (*fits)(const motet_instruction *)) {
-  int64_t chosen = -1, seen = 0;
-  for (int64_t i = from; i < p->rank_begin[program_rank_of(p, from) + 1]; i++) {
-    if (fits(&p->instructions[i]) && below(random, ++seen) == 0) chosen = i;
-  }
-  return chosen;
-}
-
-static int64_t pick(const motet_program *p, mt_random *random, bool (*fits)(const motet_instruction *)) {
-  int64_t chosen = -1, seen = 0;
-  for (int64_t i = 0; i < program_length(p); i++) {
-    if (fits(&p->instructions[i]) && below(random, ++seen) == 0) chosen = i;
-  }
-  return chosen;
-}
 
 /* ---- The mutations: each returns false where it does not apply ---- */
 
@@ -198,29 +152,48 @@ static bool flip_flag(motet_program *p, mt_random *random) {
   return true;
 }
 
+/* Joined or not any more. */
 static bool flip_joined(motet_program *p, mt_random *random) {
-  int64_t i = pick(p, random, is_compute);
-  if (i >= 0) p->instructions[i].flags ^= MOTET_FLAG_JOINED;
-  return i >= 0;
+  int64_t i = pick(p, random, below(random, 2) == 0 ? is_joined : is_compute);
+  if (i < 0) return false;
+  p->instructions[i].flags ^= MOTET_FLAG_JOINED;
+  return true;
 }
 
-static bool is_joined(const motet_instruction *x) { return (x->flags & MOTET_FLAG_JOINED) != 0; }
-/* Two members of a run change places, or something comes between them. */
-static bool break_run(motet_program *p, mt_random *random) {
-  int64_t i = pick(p, random, is_joined);
-  int32_t rank = i < 0 ? -1 : program_rank_of(p, i);
-  if (i < 0 || i + 1 >= p->rank_begin[rank + 1]) return false;
-  if (below(random, 2) == 0) {
-    int32_t *one = &p->instructions[i].microbatch, *other = &p->instructions[i + 1].microbatch, kept = *one;
-    *one = *other;
-    *other = kept;
-    return true;
+static bool move_joined(motet_program *p, mt_random *random) {
+  int64_t from = pick(p, random, is_joined), to = pick(p, random, is_compute);
+  if (from < 0 || is_joined(&p->instructions[to])) return false;
+  p->instructions[from].flags &= (uint8_t)~MOTET_FLAG_JOINED;
+  p->instructions[to].flags |= MOTET_FLAG_JOINED;
+  return true;
+}
+
+/* A member of a run changes its microbatch with another instruction of its kind and stage, in its run or not. */
+static bool swap_members(motet_program *p, mt_random *random) {
+  int64_t one = pick(p, random, is_joined), other = -1, seen = 0;
+  if (one < 0) return false;
+  motet_instruction *x = &p->instructions[one];
+  for (int64_t i = 0; i < program_length(p); i++) {
+    const motet_instruction *y = &p->instructions[i];
+    if (i != one && y->kind == x->kind && y->stage == x->stage && below(random, ++seen) == 0) other = i;
   }
+  if (other < 0) return false;
+  int32_t microbatch = x->microbatch;
+  x->microbatch = p->instructions[other].microbatch;
+  p->instructions[other].microbatch = microbatch;
+  return true;
+}
+
+/* An instruction of the rank moves in between two members. */
+static bool part_run(motet_program *p, mt_random *random) {
+  int64_t between = pick(p, random, is_joined) + 1;
+  if (between == 0) return false;
+  int32_t rank = program_rank_of(p, between - 1);
   int64_t from = p->rank_begin[rank] + below(random, p->rank_begin[rank + 1] - p->rank_begin[rank]);
-  motet_instruction moved = p->instructions[from];
-  if (from == i || from == i + 1) return false;
+  if (from == between || from == between - 1) return false;
+  motet_instruction instruction = p->instructions[from];
   program_remove(p, from);
-  program_insert(p, rank, from < i ? i : i + 1, moved);
+  program_insert(p, rank, from < between ? between - 1 : between, instruction);
   return true;
 }
 
@@ -404,7 +377,9 @@ static const struct {
     {"change to a relative", change_to_relative},
     {"flip flag", flip_flag},
     {"flip joined", flip_joined},
-    {"break a run", break_run},
+    {"move joined", move_joined},
+    {"swap a run's member", swap_members},
+    {"part a run", part_run},
     {"wild field", shuffle_fields},
     {"shrink bytes", shrink_bytes},
     {"lower the cap", lower_cap},

@@ -26,6 +26,8 @@ typedef struct draw {
   bool recompute[STAGES_MAX][MICROBATCHES_MAX], offload[STAGES_MAX][MICROBATCHES_MAX];
   bool forward[STAGES_MAX][MICROBATCHES_MAX], back[STAGES_MAX][MICROBATCHES_MAX];
   bool weights[STAGES_MAX][MICROBATCHES_MAX];
+  int32_t behind[STAGES_MAX][MICROBATCHES_MAX]; /* joined behind it, plus one; 0: none */
+  bool inside[STAGES_MAX][MICROBATCHES_MAX];    /* joined behind another */
   transfer_state state[2][EDGES_MAX][MICROBATCHES_MAX];
   MT_ARRAY(pending) sent[RANKS_MAX][RANKS_MAX]; /* by source and destination, in order */
   size_t posted[RANKS_MAX][RANKS_MAX];
@@ -273,6 +275,8 @@ static bool ready_forward(const draw *d, int32_t stage, int32_t microbatch) {
 }
 
 static bool ready_backward(const draw *d, int32_t stage, int32_t microbatch) {
+  int32_t behind = d->behind[stage][microbatch];
+  if (behind > 0 && !ready_backward(d, stage, behind - 1)) return false;
   if (!d->upstream[stage] || !d->forward[stage][microbatch] || d->back[stage][microbatch]) return false;
   for (size_t e = 0; e < d->b.edges.count; e++) {
     motet_program_edge edge = d->b.edges.data[e];
@@ -285,29 +289,72 @@ static bool ready_weights(const draw *d, int32_t stage, int32_t microbatch) {
   return d->split && d->trains[stage] && d->back[stage][microbatch] && !d->weights[stage][microbatch];
 }
 
-static void emit_forward(draw *d, int32_t s, int32_t m) {
-  int32_t rank = d->rank[s][m];
-  if (d->carried[s][m]) {
-    d->forward[s][m] = true;
-    exchange(d, s, m, false, false);
-    return;
+/* Walks a run, from its first microbatch on. */
+#define FOR_RUN(d, s, first, m)                                                                                    \
+  for (int32_t m = (first), m##_behind; m >= 0 && (m##_behind = (d)->behind[s][m], true); m = m##_behind - 1)
+
+/* Now and then others whose forward is ready on the same rank are computed together with @p first. Whether a run is
+ * computed again is a matter of the whole. */
+static void draw_run(draw *d, int32_t s, int32_t first) {
+  int32_t microbatches = (int32_t)d->b.microbatches.count, start = below(d, microbatches), last = first;
+  if (!chance(d, 30)) return;
+  for (int32_t i = 0; i < microbatches; i++) {
+    int32_t m = (start + i) % microbatches;
+    if (m == first || d->rank[s][m] != d->rank[s][first] || d->carried[s][m] || !ready_forward(d, s, m) ||
+        !chance(d, 70))
+      continue;
+    d->behind[s][last] = m + 1;
+    d->inside[s][m] = true;
+    d->recompute[s][m] = d->recompute[s][first];
+    d->offload[s][m] = d->offload[s][m] && !d->recompute[s][m];
+    last = m;
   }
-  if (d->b.stages.data[s].inputs != 0) builder_compute(&d->b, rank, MOTET_LOAD, s, m);
-  exchange(d, s, m, false, true);
-  builder_compute(&d->b, rank, MOTET_FWD, s, m);
-  d->forward[s][m] = true;
-  if (d->offload[s][m]) builder_compute(&d->b, rank, MOTET_OFFLOAD, s, m);
-  exchange(d, s, m, false, false);
 }
 
-static void emit_backward(draw *d, int32_t s, int32_t m) {
-  int32_t rank = d->rank[s][m];
-  if (d->recompute[s][m]) builder_compute(&d->b, rank, MOTET_RECOMPUTE, s, m);
-  if (d->offload[s][m]) builder_compute(&d->b, rank, MOTET_FETCH, s, m);
-  exchange(d, s, m, true, true);
-  builder_compute(&d->b, rank, d->split || !d->trains[s] ? MOTET_BWD_X : MOTET_BWD, s, m);
-  d->back[s][m] = true;
-  exchange(d, s, m, true, false);
+static void emit_run(draw *d, motet_instruction_kind kind, int32_t s, int32_t first) {
+  FOR_RUN(d, s, first, m) {
+    builder_compute(&d->b, d->rank[s][m], kind, s, m);
+    if (d->behind[s][m] > 0) builder_join(&d->b, d->rank[s][m]);
+  }
+}
+
+static void emit_forward(draw *d, int32_t s, int32_t first) {
+  int32_t rank = d->rank[s][first];
+  if (d->carried[s][first]) {
+    d->forward[s][first] = true;
+    exchange(d, s, first, false, false);
+    return;
+  }
+  draw_run(d, s, first);
+  FOR_RUN(d, s, first, m) {
+    if (d->b.stages.data[s].inputs != 0) builder_compute(&d->b, rank, MOTET_LOAD, s, m);
+    exchange(d, s, m, false, true);
+  }
+  emit_run(d, MOTET_FWD, s, first);
+  FOR_RUN(d, s, first, m) {
+    d->forward[s][m] = true;
+    if (d->offload[s][m]) builder_compute(&d->b, rank, MOTET_OFFLOAD, s, m);
+    exchange(d, s, m, false, false);
+  }
+}
+
+static void emit_backward(draw *d, int32_t s, int32_t first) {
+  int32_t rank = d->rank[s][first];
+  if (d->recompute[s][first]) emit_run(d, MOTET_RECOMPUTE, s, first);
+  FOR_RUN(d, s, first, m) {
+    if (d->offload[s][m]) builder_compute(&d->b, rank, MOTET_FETCH, s, m);
+    exchange(d, s, m, true, true);
+  }
+  emit_run(d, d->split || !d->trains[s] ? MOTET_BWD_X : MOTET_BWD, s, first);
+  FOR_RUN(d, s, first, m) {
+    d->back[s][m] = true;
+    exchange(d, s, m, true, false);
+  }
+}
+
+static void emit_weights(draw *d, int32_t s, int32_t first) {
+  emit_run(d, MOTET_BWD_W, s, first);
+  FOR_RUN(d, s, first, m) d->weights[s][m] = true;
 }
 
 /* One ready event, drawn evenly; false when all is done. */
@@ -315,7 +362,8 @@ static bool emit_event(draw *d) {
   int32_t chosen_stage = -1, chosen_microbatch = -1, chosen_kind = 0, seen = 0;
   for (int32_t s = 0; s < (int32_t)d->b.stages.count; s++) {
     for (int32_t m = 0; m < (int32_t)d->b.microbatches.count; m++) {
-      bool ready[3] = {ready_forward(d, s, m), ready_backward(d, s, m), ready_weights(d, s, m)};
+      bool first = !d->inside[s][m];
+      bool ready[3] = {ready_forward(d, s, m), first && ready_backward(d, s, m), first && ready_weights(d, s, m)};
       for (int32_t kind = 0; kind < 3; kind++) {
         if (!ready[kind] || below(d, ++seen) != 0) continue;
         chosen_stage = s;
@@ -329,10 +377,7 @@ static bool emit_event(draw *d) {
   wait_sends(d, rank, 30);
   if (chosen_kind == 0) emit_forward(d, s, m);
   if (chosen_kind == 1) emit_backward(d, s, m);
-  if (chosen_kind == 2) {
-    builder_compute(&d->b, rank, MOTET_BWD_W, s, m);
-    d->weights[s][m] = true;
-  }
+  if (chosen_kind == 2) emit_weights(d, s, m);
   /* Now and then some rank posts receives ahead of their use. */
   int32_t source = below(d, d->b.ranks), destination = below(d, d->b.ranks);
   if (chance(d, 30)) post_receives(d, source, destination, d->sent[source][destination].count);
@@ -386,10 +431,16 @@ static void emit_end(draw *d, int32_t trunk) {
     }
     if (tied >= 0 && holds(d, tied, rank)) builder_reduce(b, rank, -1, 0, tied);
   }
-  for (size_t i = 0; i < b->carried.count; i++) { /* and the same for the next step */
-    motet_carried entry = b->carried.data[i];
-    builder_compute_next(b, entry.rank, MOTET_LOAD, entry.stage, entry.microbatch);
-    builder_compute_next(b, entry.rank, MOTET_FWD, entry.stage, entry.microbatch);
+  for (size_t i = 0, end; i < b->carried.count; i = end) { /* and the same for the next step, some together */
+    motet_carried first = b->carried.data[i];
+    for (end = i + 1; end < b->carried.count && chance(d, 50); end++)
+      if (b->carried.data[end].stage != first.stage || b->carried.data[end].rank != first.rank) break;
+    for (size_t k = i; k < end; k++)
+      builder_compute_next(b, first.rank, MOTET_LOAD, first.stage, b->carried.data[k].microbatch);
+    for (size_t k = i; k < end; k++) {
+      builder_compute_next(b, first.rank, MOTET_FWD, first.stage, b->carried.data[k].microbatch);
+      if (k + 1 < end) builder_join(b, first.rank);
+    }
   }
   builder_end(b);
 }

@@ -366,8 +366,8 @@ static bool check_run(machine *m, int32_t rank, const motet_instruction *run, in
   const motet_instruction *forward = NULL;
   int32_t forward_rank = 0;
   for (int64_t k = 1; k < count; k++) {
-    if (run[k].kind != run->kind || run[k].stage != run->stage || run[k].range != 0 || run->range != 0 ||
-        ((run[k].flags ^ run->flags) & MOTET_FLAG_NEXT) != 0)
+    if (run->kind > MOTET_RECOMPUTE || run[k].kind != run->kind || run[k].stage != run->stage ||
+        run[k].range != 0 || run->range != 0 || ((run[k].flags ^ run->flags) & MOTET_FLAG_NEXT) != 0)
       return wrong(m, "rank %d: what is joined is not one computation", rank);
     for (int64_t j = 0; j < k; j++)
       if (run[j].microbatch == run[k].microbatch) return wrong(m, "a microbatch joined with itself");

@@ -191,6 +191,7 @@ static void hurry_waits(motet_program *p, mt_random *random) {
     int64_t send = i;
     while (p->instructions[send].kind != MOTET_SEND || p->instructions[send].buffer != wait.buffer) send--;
     int64_t to = send + 1 + (int64_t)mt_random_below(random, (uint64_t)(i - send));
+    while ((p->instructions[to - 1].flags & MOTET_FLAG_JOINED) != 0) to--; /* not inside of a run */
     memmove(&p->instructions[to + 1], &p->instructions[to], (size_t)(i - to) * sizeof wait);
     p->instructions[to] = wait;
   }

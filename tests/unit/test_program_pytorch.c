@@ -323,6 +323,19 @@ static void test_what_the_form_cannot_say(void **state) {
   mt_arena_destroy(arena);
 }
 
+static void test_joined_microbatches_cannot_be_said(void **state) {
+  (void)state;
+  motet_program *program = read_file("1f1b_p4_m8.csv", MOTET_PLACEMENT_AUTO);
+  char *text = write_text(program, false);
+  free(text);
+  program->instructions[0].flags |= MOTET_FLAG_JOINED;
+  motet_error error;
+  assert_int_equal(motet_program_write_pytorch_csv(program, false, "/tmp/motet-not-written", &error),
+                   MOTET_ERROR_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "several microbatches at a time"));
+  motet_program_destroy(program);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_published_orders_return_byte_for_byte),
@@ -336,6 +349,7 @@ int main(void) {
       cmocka_unit_test(test_placement_is_checked),
       cmocka_unit_test(test_broken_orders_are_imported),
       cmocka_unit_test(test_what_the_form_cannot_say),
+      cmocka_unit_test(test_joined_microbatches_cannot_be_said),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

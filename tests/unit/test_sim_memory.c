@@ -120,6 +120,37 @@ static void test_features_on_their_consumer_s_rank(void **state) {
   builder_free(&b);
 }
 
+/* One rank, F0 F1 B0 B1, saved 100; stage 1 reads stage 0's output of 10 and is computed at once. */
+static void test_joined_instructions_hold_together(void **state) {
+  (void)state;
+  for (int joined = 0; joined < 2; joined++) {
+    builder b;
+    builder_begin(&b, 1, 1, 2, 2);
+    builder_cost_all(&b, 1.0, 1.0);
+    give_sizes(&b, 100, 10);
+    builder_edge(&b, 0, 1);
+    for (int32_t m = 0; m < 2; m++) builder_compute(&b, 0, MOTET_FWD, 0, m);
+    for (int32_t m = 0; m < 2; m++)
+      builder_add(&b, 0, MOTET_FWD, joined && m == 0 ? MOTET_FLAG_JOINED : 0, 1, m, -1, -1);
+    for (int32_t m = 0; m < 2; m++)
+      builder_add(&b, 0, MOTET_BWD, joined && m == 0 ? MOTET_FLAG_JOINED : 0, 1, m, -1, -1);
+    for (int32_t m = 0; m < 2; m++) builder_compute(&b, 0, MOTET_BWD, 0, m);
+    motet_program *p = builder_end(&b);
+    mt_simulation *s = builder_simulate(&b, p);
+    const mt_memory_timeline *timeline = make(&b, p, s);
+    int64_t first = p->rank_begin[0];
+    double forward = s->start[first + 2], backward = s->start[first + 4];
+    /* The outputs of stage 0, its 200, and of stage 1 100 or at once 200. Back: all 400 saved, and a gradient made,
+     * or both; what the first frees before the second begins stays to the end of both. */
+    assert_int_equal(held_at(timeline, 0, forward), joined ? 420 : 320);
+    assert_int_equal(held_at(timeline, 0, s->finish[first + 3]), joined ? 420 : 410);
+    assert_int_equal(held_at(timeline, 0, backward), joined ? 420 : 410);
+    assert_int_equal(held_at(timeline, 0, s->start[first + 6]), 220);
+    assert_int_equal(timeline->peak_bytes[0], joined ? 420 : 410);
+    builder_free(&b);
+  }
+}
+
 static void test_sizes_beyond_64_bits_are_refused(void **state) {
   (void)state;
   builder b;
@@ -141,6 +172,7 @@ int main(void) {
       cmocka_unit_test(test_1f1b_by_hand),
       cmocka_unit_test(test_offload_and_recompute),
       cmocka_unit_test(test_features_on_their_consumer_s_rank),
+      cmocka_unit_test(test_joined_instructions_hold_together),
       cmocka_unit_test(test_sizes_beyond_64_bits_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
