@@ -140,7 +140,7 @@ typedef struct loss_sum {
 } loss_sum;
 
 static void flush_loss(const mt_layer_call *call, loss_sum *loss) {
-  call->loss[loss->part] += loss->sum * call->batch->loss_weight;
+  if (call->loss != NULL) call->loss[loss->part] += loss->sum * call->batch->loss_weight;
   loss->sum = 0;
 }
 

@@ -46,7 +46,7 @@ typedef struct mt_layer_call {
   float *saved;                /* the layer's block */
   const void *output_gradient; /* backward; NULL for the head */
   void *input_gradient;        /* backward; NULL if nobody wants it */
-  double *loss;                /* forward of the head; one for each of the batch's parts */
+  double *loss;                /* forward of the head; one for each of the batch's parts; NULL: not counted */
   mt_deferred *deferred;       /* backward: where products of weight gradients are put off to; NULL: computed */
   motet_error *error;
 } mt_layer_call;

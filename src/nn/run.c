@@ -203,9 +203,8 @@ motet_status mt_network_forward(mt_network *network, int32_t layer_begin, int32_
 motet_status mt_network_restore(mt_network *network, int32_t layer_begin, int32_t layer_end, const mt_batch *batch,
                                 const void *input, int32_t first_trainable, mt_arena *arena, motet_error *error,
                                 mt_saved **saved) {
-  double counted_before = 0;
   return run_forward(network, layer_begin, layer_end, batch, input, NULL, true, true, first_trainable, arena, error,
-                     saved, &counted_before);
+                     saved, NULL);
 }
 
 static motet_status run_backward(mt_network *network, int32_t layer_begin, int32_t layer_end,

@@ -39,15 +39,10 @@ static motet_status sync_directory(const char *path, motet_error *error) {
   return status;
 }
 
-/** Removes a directory of plain files; what is not there is no error. A link to one stays, with all that it leads
- * to: that is somebody else's. */
+/** Removes a directory of plain files; what is not there is no error. */
 static void remove_directory(const char *path) {
-  const int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  DIR *directory = opened >= 0 ? fdopendir(opened) : NULL;
-  if (directory == NULL) {
-    if (opened >= 0) close(opened);
-    return;
-  }
+  DIR *directory = opendir(path);
+  if (directory == NULL) return;
   for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
     char file[PATH_SIZE];
     if (compose(file, NULL, "%s/%s", path, entry->d_name) == MOTET_OK) unlink(file);
@@ -162,14 +157,8 @@ static motet_status finish(const mt_checkpoint_writer *writer, const mt_checkpoi
   if (status == MOTET_OK) status = sync_directory(temporary, error);
   if (status != MOTET_OK) return status;
   remove_directory(final); /* the same step again, after a resume from an older one */
-  if (rename(temporary, final) != 0) {
-    char what[160];
-    snprintf(what, sizeof what,
-             "the checkpoint, which lies whole beside it as .step-%" PRId64
-             ".partial, cannot be renamed into place",
-             state->step);
-    return mt_error_system(error, what, final);
-  }
+  if (rename(temporary, final) != 0)
+    return mt_error_system(error, "the checkpoint cannot be renamed into place", final);
   status = sync_directory(checkpoints, error);
   return status == MOTET_OK ? prune(checkpoints, state->step, writer->keep, error) : status;
 }

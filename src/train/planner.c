@@ -59,20 +59,32 @@ static motet_status make_purpose(mt_planner *planner, mt_planner_purpose which, 
 /** What a cache of features cannot go together with. */
 static motet_status check_cache(const mt_planner *planner, motet_error *error) {
   const mt_schedule *schedule = planner->purposes[MT_PLANNER_TRAIN].schedule;
-  bool ahead = false;
+  if (!planner->options.caches) return MOTET_OK;
+  if (planner->width > 1)
+    return mt_error_set(
+        error, MOTET_ERROR_UNSUPPORTED,
+        "data.feature_cache and parallel.context exclude each other: cached features are read whole");
   for (int32_t t = 0; t < schedule->term_count; t++)
-    ahead = ahead || schedule->terms[t].skeleton.order == MT_ORDER_AHEAD;
-  if (!planner->options.caches || (planner->width == 1 && !ahead)) return MOTET_OK;
-  motet_status status =
-      planner->width > 1
-          ? mt_error_set(error, MOTET_ERROR_ILLEGAL,
-                         "data.feature_cache and parallel.context exclude each other: cached features are read "
-                         "whole; accepted: parallel.context 1, or no cache")
-          : mt_error_set(error, MOTET_ERROR_ILLEGAL,
-                         "order=ahead computes the next step's features in this one's idle time, which "
-                         "data.feature_cache reads instead; accepted: order=fill, or no cache");
-  mt_error_rule(error, "feature_cache", -1, -1, -1);
-  return status;
+    if (schedule->terms[t].skeleton.order == MT_ORDER_AHEAD)
+      return mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                          "order=ahead computes the next step's features in this one's idle time, which "
+                          "data.feature_cache reads instead; accepted: order=fill, or no cache");
+  return MOTET_OK;
+}
+
+/** A share of a cut microbatch is computed by itself. */
+static motet_status check_batches(const mt_planner *planner, motet_error *error) {
+  const mt_schedule *schedule = planner->purposes[MT_PLANNER_TRAIN].schedule;
+  for (int32_t t = 0; t < schedule->term_count && planner->width > 1; t++) {
+    const mt_skeleton *skeleton = &schedule->terms[t].skeleton;
+    if (skeleton->kind != MT_SKELETON_TRANSPOSE && skeleton->batch > 1)
+      return mt_error_set(
+          error, MOTET_ERROR_UNSUPPORTED,
+          "with parallel.context %d ranks share each microbatch of the trunk, which cannot take %d of "
+          "them at a time; accepted: batch=1 there, any batch in transposed regions",
+          (int)planner->width, (int)skeleton->batch);
+  }
+  return MOTET_OK;
 }
 
 static motet_status fill(mt_planner *planner, motet_error *error) {
@@ -90,6 +102,7 @@ static motet_status fill(mt_planner *planner, motet_error *error) {
     planner->trainable[layer] = model->layers[layer].trainable;
   for (int32_t i = 0; i < options->split_count; i++) planner->split[i] = (int32_t)options->split[i];
   status = check_cache(planner, error);
+  if (status == MOTET_OK) status = check_batches(planner, error);
   if (status != MOTET_OK) return status;
   return derive(planner, MT_PLANNER_TRAIN, NULL, NULL, planner->arena, error, &planner->derivation);
 }
