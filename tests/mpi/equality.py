@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Random ways to run one training must give the losses of one rank: schedules, owners, orders, pipeline, data and
-context widths, recomputation, feature caches, threads, phases, videos and microbatches without pictures.
+"""Random ways to run one training must give the losses of one rank: schedules, owners, orders, microbatches computed
+at once, pipeline, data and context widths, recomputation, feature caches, threads, phases, videos and microbatches
+without pictures.
 
     MOTET=motet TEST_DATA=tests/data equality.py [first seed] [how many]
 
@@ -40,11 +41,20 @@ def draw_encoder(rng, ahead):
     options = rng.choice([[], ["order=prefix"], ["order=ahead"] if ahead else [], [f"window={rng.randint(1, 6)}"]])
     if rng.random() < 0.4:
         options = options + ["owner=" + rng.choice(["balanced", "round-robin"])]
+    if rng.random() < 0.35:
+        options = options + [f"batch={rng.randint(2, 4)}"]
     return "transpose" + (f"({', '.join(options)})" if options else "")
 
 
-def draw_schedule(rng, ranks, ahead):
+def draw_body(rng):
     body = rng.choice(BODIES)
+    if rng.random() < 0.75:
+        return body
+    return (body[:-1] + ", " if "(" in body else body + "(") + f"batch={rng.randint(2, 3)})"
+
+
+def draw_schedule(rng, ranks, ahead):
+    body = draw_body(rng)
     form = rng.random()
     if form < 0.55:
         return f"<vision+projector: {draw_encoder(rng, ahead)}, llm: {body}>"
@@ -53,10 +63,10 @@ def draw_schedule(rng, ranks, ahead):
     if form < 0.72:
         return f"<vision: {draw_encoder(rng, ahead)}, projector: {draw_encoder(rng, ahead)}, llm: {body}>"
     if form < 0.80:
-        same = rng.choice(["1f1b", "gpipe"])
+        same = rng.choice(["1f1b", "gpipe", "1f1b(batch=2)"])
         return f"<vision: {same}, projector: {rng.choice([same, 'inline'])}, llm: {same}>"
     if form < 0.84:
-        return f"<vision+projector+llm: {rng.choice(BODIES + ['transpose'])}>"
+        return f"<vision+projector+llm: {rng.choice([body] * 10 + ['transpose'])}>"
     if form < 0.88:
         return rng.choice([f"<vision: {draw_encoder(rng, ahead)}, projector: 1f1b, llm: 1f1b>", "<vision: 1f1b, projector: transpose, llm: 1f1b>",
                            f"<vision+projector: {rng.choice(['1f1b', 'gpipe'])}, llm: transpose>"])
@@ -71,7 +81,7 @@ def draw_schedule(rng, ranks, ahead):
 
 def draw_split(rng, schedule, ranks):
     """Six decoder layers over the slabs of a schedule whose one Sharded region is the decoder, at random; None for others."""
-    body = re.fullmatch(r"<vision\+projector: (?:transpose|inline).*, llm: (\w+)(?:\(virtual=(\d)\))?>", schedule)
+    body = re.fullmatch(r"<vision\+projector: (?:transpose|inline).*, llm: (\w+)(?:\((?:virtual=(\d))?(?:, )?(?:batch=\d)?\))?>", schedule)
     if body is None or body[1] == "dedicate" or rng.random() < 0.5:
         return None
     slabs = ranks * (2 if body[1] in ("fold", "zbv", "vhalf", "vmin", "dualpipev") else int(body[2] or 1))
@@ -110,7 +120,7 @@ def draw(rng):
         way = draw_way(rng, what, frozen)
         way.pop("parallel.split", None)
         way.update({"parallel.context": 2, "parallel.pipeline": min(way["parallel.pipeline"], 4), "memory.recompute": "[]",
-                    "schedule": f"<vision+projector: transpose, llm: {rng.choice(BODIES)}>"})
+                    "schedule": f"<vision+projector: transpose{rng.choice(['', '(batch=2)'])}, llm: {rng.choice(BODIES)}>"})
         return what, [way]
     legs = rng.choice([1, 1, 2, 3])
     ways = [draw_way(rng, what, frozen) for _ in range(legs)]

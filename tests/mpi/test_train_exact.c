@@ -19,6 +19,9 @@ static const char *const schedules[] = {
     "<vision+projector: inline, llm: vmin>",
     "<vision+projector: inline, llm: fold>",
     "<vision+projector: transpose, llm: dualpipev>",
+    "<vision+projector: inline, llm: gpipe(batch=2)>",
+    "<vision+projector: transpose(batch=4), llm: 1f1b>",
+    "<vision+projector: transpose(batch=3), llm: zb1p(batch=2)>",
 };
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 

@@ -41,6 +41,7 @@ static const char *const schedules[] = {
     "<vision+projector: inline, llm: 1f1b>",
     "<vision+projector: transpose(order=prefix), llm: 1f1b>",
     "<vision+projector: transpose, llm: 1f1b>",
+    "<vision+projector: transpose(batch=2), llm: 1f1b>",
 };
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
