@@ -34,7 +34,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 32e9,
                 .compute_units = 108,
                 FITTED_A100},
-     .levels = {{"node", 8, {3e-6, 300e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
+     .levels = {{"node", 8, {3e-6, 300e9}, 0, 0}, {"cluster", 0, {5e-6, 25e9}, 0, 0}},
      .level_count = 2},
     {.name = "a100-80gb",
      .device = {.name = "A100 SXM4 80GB",
@@ -46,7 +46,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 32e9,
                 .compute_units = 108,
                 FITTED_A100},
-     .levels = {{"node", 8, {3e-6, 300e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
+     .levels = {{"node", 8, {3e-6, 300e9}, 0, 0}, {"cluster", 0, {5e-6, 25e9}, 0, 0}},
      .level_count = 2},
     {.name = "h100",
      .device = {.name = "H100 SXM5 80GB",
@@ -59,7 +59,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 450e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .levels = {{"node", 8, {3e-6, 450e9}, 0, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "h800",
      .device = {.name = "H800 SXM5 80GB",
@@ -72,7 +72,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 200e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .levels = {{"node", 8, {3e-6, 200e9}, 0, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "h200",
      .device = {.name = "H200 SXM5 141GB",
@@ -85,7 +85,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 132,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 450e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .levels = {{"node", 8, {3e-6, 450e9}, 0, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "b200",
      .device = {.name = "B200 SXM6 180GB",
@@ -98,7 +98,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 64e9,
                 .compute_units = 148,
                 FITTED_H100},
-     .levels = {{"node", 8, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .levels = {{"node", 8, {3e-6, 900e9}, 0, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "gb200",
      .device = {.name = "GB200 NVL72 186GB",
@@ -111,7 +111,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 225e9,
                 .compute_units = 148,
                 FITTED_H100},
-     .levels = {{"rack", 72, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR}},
+     .levels = {{"rack", 72, {3e-6, 900e9}, 0, 0}, {"cluster", 0, {5e-6, 50e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "gb300",
      .device = {.name = "GB300 NVL72 279GB",
@@ -124,7 +124,7 @@ static const mt_cluster presets[] = {
                 .host_bytes_per_second = 225e9,
                 .compute_units = 148,
                 FITTED_H100},
-     .levels = {{"rack", 72, {3e-6, 900e9}, 0}, {"cluster", 0, {5e-6, 100e9}, REACHED_NDR}},
+     .levels = {{"rack", 72, {3e-6, 900e9}, 0, 0}, {"cluster", 0, {5e-6, 100e9}, REACHED_NDR, 0}},
      .level_count = 2},
     {.name = "ascend-910b",
      .device = {.name = "Ascend 910B2 64GB",
@@ -132,9 +132,10 @@ static const mt_cluster presets[] = {
                 .float16_flops = 353.9e12,
                 .memory_bytes = 64e9,
                 .memory_bytes_per_second = 1600e9,
+                .host_bytes_per_second = 32e9,
                 .compute_units = 24,
                 USUAL_EFFICIENCY},
-     .levels = {{"node", 8, {3e-6, 196e9}, 0}, {"cluster", 0, {5e-6, 25e9}, 0}},
+     .levels = {{"node", 8, {3e-6, 196e9}, 0, 7}, {"cluster", 0, {5e-6, 25e9}, 0, 0}},
      .level_count = 2},
     {.name = "ascend-910c-supernode",
      .device = {.name = "Ascend 910C die 64GB",
@@ -144,10 +145,10 @@ static const mt_cluster presets[] = {
                 .memory_bytes_per_second = 1600e9,
                 .compute_units = 24,
                 USUAL_EFFICIENCY},
-     .levels = {{"package", 2, {1e-6, 270e9}, 0},
-                {"server", 16, {2e-6, 196e9}, 0},
-                {"supernode", 768, {2e-6, 196e9}, 0},
-                {"cluster", 0, {5e-6, 25e9}, 0}},
+     .levels = {{"package", 2, {1e-6, 270e9}, 0, 0},
+                {"server", 16, {2e-6, 196e9}, 0, 0},
+                {"supernode", 768, {2e-6, 196e9}, 0, 0},
+                {"cluster", 0, {5e-6, 25e9}, 0, 0}},
      .level_count = 4,
      .fast_level = 2},
 };
@@ -194,7 +195,9 @@ int32_t mt_cluster_level(const mt_cluster *cluster, int32_t a, int32_t b) {
 mt_links mt_cluster_links(const mt_cluster *cluster) {
   const mt_level *fast = &cluster->levels[cluster->fast_level];
   const mt_level *above = cluster->fast_level + 1 < cluster->level_count ? fast + 1 : fast;
-  return (mt_links){.ranks_per_node = fast->devices, .local = fast->link, .remote = above->link};
+  mt_link pair = fast->link;
+  if (fast->peers > 1) pair.bytes_per_second /= fast->peers;
+  return (mt_links){.ranks_per_node = fast->devices, .local = pair, .remote = above->link};
 }
 
 motet_status mt_cluster_check(const mt_cluster *cluster, motet_error *error) {

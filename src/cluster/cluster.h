@@ -37,6 +37,8 @@ typedef struct mt_level {
   int32_t devices;   /* joined by this level */
   mt_link link;      /* of one device, in each direction */
   double efficiency; /* part of it that collectives reach; 0: as elsewhere (mt_collective_fit) */
+  double peers;      /* a link of its own to each of so many others, that have equal parts of the bandwidth; 0: a
+                        switch, behind which any other has all of it */
 } mt_level;
 
 typedef struct mt_cluster {
@@ -68,7 +70,8 @@ motet_status mt_cluster_parse(const char *yaml, size_t bytes, const char *name, 
 /** Number of the lowest level that holds both ranks; ranks outside the cluster count as joined by the last. */
 int32_t mt_cluster_level(const mt_cluster *cluster, int32_t a, int32_t b);
 
-/** The two-level view that simulation charges by: inside the fast level, and the link above it. */
+/** The two-level view that simulation charges by: what two ranks have between them inside the fast level, and the
+ * link above it. */
 mt_links mt_cluster_links(const mt_cluster *cluster);
 
 /** Whether levels nest and every number is in range; for clusters made by hand. */

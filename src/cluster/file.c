@@ -62,6 +62,7 @@ static const row level_rows[] = {
      true, false, false},
     {"latency", MT_QUANTITY_SECONDS, AT(level_file, level.link.latency_seconds), 0, 10, true, false, false},
     {"efficiency", MT_QUANTITY_NUMBER, AT(level_file, level.efficiency), 0.001, 1, false, false, false},
+    {"peers", MT_QUANTITY_NUMBER, AT(level_file, level.peers), 0, DEVICES_MAX, false, true, false},
     {.key = NULL},
 };
 

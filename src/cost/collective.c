@@ -27,14 +27,19 @@ mt_collective_links mt_collective_links_of(const mt_cluster *cluster, const mt_c
   return (mt_collective_links){
       .inside = fast->link.bytes_per_second * (fast->efficiency > 0 ? fast->efficiency : fit->inside),
       .between = above->link.bytes_per_second * (above->efficiency > 0 ? above->efficiency : fit->between),
-      .ranks_inside = inside > 1 ? inside : 1};
+      .ranks_inside = inside > 1 ? inside : 1,
+      .peers = fast->peers};
+}
+
+double mt_collective_inside(const mt_collective_links *links, double others) {
+  return links->peers > others && others > 0 ? links->inside * others / links->peers : links->inside;
 }
 
 double mt_collective_seconds(const mt_cluster *cluster, const mt_collective_fit *fit, mt_collective kind,
                              int32_t ranks, int32_t stride, double bytes) {
   if (ranks <= 1) return 0;
   mt_collective_links links = mt_collective_links_of(cluster, fit, stride);
-  double bandwidth = links.inside;
+  double bandwidth = mt_collective_inside(&links, fmin(ranks, links.ranks_inside) - 1);
   if (ranks > links.ranks_inside) {
     double ports = links.between * links.ranks_inside;
     if (links.ranks_inside == 1 || ports < bandwidth) bandwidth = ports;
@@ -50,5 +55,6 @@ double mt_collective_all_to_all_seconds(const mt_cluster *cluster, const mt_coll
   double near =
       (ranks > inside && sent.between < 1 ? ranks - ranks / inside : inside - 1) / ranks * sent.inside * bytes;
   double far = (ranks - inside) / ranks * sent.between * bytes;
-  return fit->start_seconds + fit->doubling_seconds * log2(ranks) + fmax(near / links.inside, far / links.between);
+  return fit->start_seconds + fit->doubling_seconds * log2(ranks) +
+         fmax(near / mt_collective_inside(&links, inside - 1), far / links.between);
 }

@@ -27,7 +27,11 @@ mt_collective_fit mt_collective_fit_usual(void);
 typedef struct mt_collective_links {
   double inside, between; /* bytes a second */
   int32_t ranks_inside;
+  double peers; /* with a link each inside, of the level's; 0: a switch */
 } mt_collective_links;
+
+/** Bytes a second that a rank has inside a node for @p others other ones. */
+double mt_collective_inside(const mt_collective_links *links, double others);
 
 mt_collective_links mt_collective_links_of(const mt_cluster *cluster, const mt_collective_fit *fit, int32_t stride);
 

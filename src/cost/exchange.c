@@ -75,7 +75,7 @@ static double hop_seconds(const mt_forecast *forecast, int32_t ranks, int32_t st
   mt_links links = mt_cluster_links(forecast->cluster);
   bool inside = (int64_t)ranks * stride <= links.ranks_per_node;
   mt_collective_links reached = mt_collective_links_of(forecast->cluster, &forecast->fit, stride);
-  return inside ? links.local.latency_seconds + bytes / reached.inside
+  return inside ? links.local.latency_seconds + bytes / mt_collective_inside(&reached, 1)
                 : links.remote.latency_seconds + bytes / reached.between;
 }
 

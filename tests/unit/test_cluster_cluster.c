@@ -107,6 +107,9 @@ static void test_links_are_those_of_the_lowest_common_level(void **state) {
   links = mt_cluster_links(&cluster);
   assert_int_equal(links.ranks_per_node, 8);
   assert_true(links.local.bytes_per_second == 450e9 && links.remote.bytes_per_second == 50e9);
+  assert_int_equal(mt_cluster_preset("ascend-910b", 64, &failure, &cluster), MOTET_OK);
+  links = mt_cluster_links(&cluster); /* a mesh: one of seven links */
+  assert_true(links.local.bytes_per_second == 28e9 && links.remote.bytes_per_second == 25e9);
 }
 
 #define DEVICE "device: {name: X, bfloat16: 100TFLOP/s, memory: 32GiB, memory_bandwidth: 1TB/s}\n"
@@ -132,6 +135,12 @@ static void test_files(void **state) {
   assert_int_equal(cluster.devices, 64);
   assert_true(cluster.device.matmul_efficiency == 0.62 && cluster.device.bfloat16_flops == 989.4e12);
   assert_int_equal(cluster.fast_level, 1);
+  static const char mesh[] =
+      "name: ours\n" DEVICE
+      "levels:\n- {name: node, devices: 4, bandwidth_per_direction: 90GB/s, latency: 2us, peers: 3}\n" ALL;
+  assert_int_equal(mt_cluster_parse(mesh, strlen(mesh), "c.yaml", &failure, &cluster), MOTET_OK);
+  assert_true(cluster.levels[0].peers == 3 && cluster.levels[1].peers == 0);
+  assert_true(mt_cluster_links(&cluster).local.bytes_per_second == 30e9);
 }
 
 static void test_wrong_files_are_told_where_and_why(void **state) {

@@ -96,6 +96,31 @@ static void test_collectives_follow_their_groups(void **state) {
               1e-12);
 }
 
+/* Eight devices, each with a link to each of seven others: as many of them are used as there are others. */
+static void test_collectives_of_a_mesh(void **state) {
+  (void)state;
+  mt_cluster cluster = preset("h100", 64);
+  const mt_collective_fit ideal = {.inside = 1, .between = 1};
+  const mt_sent_parts copies = {1, 1};
+  cluster.levels[0].peers = 7;
+  double bytes = 1e9, link = 450e9 / 7;
+  for (int32_t ranks = 2; ranks <= 8; ranks *= 2) {
+    double seconds = bytes / ranks / link; /* (ranks - 1) / ranks of the bytes by ranks - 1 links */
+    assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_GATHER, ranks, 1, bytes) / seconds -
+                     1) < 1e-12);
+    assert_true(fabs(mt_collective_all_to_all_seconds(&cluster, &ideal, ranks, 1, bytes, copies) / seconds - 1) <
+                1e-12);
+  }
+  /* Every other rank: four a node. */
+  assert_true(
+      fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_GATHER, 4, 2, bytes) / (bytes / 4 / link) -
+           1) < 1e-12);
+  /* Two a node and their two ports, which are less. */
+  assert_true(fabs(mt_collective_seconds(&cluster, &ideal, MT_COLLECTIVE_ALL_GATHER, 4, 4, bytes) /
+                       (bytes * 3 / 4 / fmin(link, 100e9)) -
+                   1) < 1e-12);
+}
+
 /* An ideal device: the operations alone, divided by the group; a narrow product at half of its efficiency. */
 static void test_layers_on_a_device(void **state) {
   (void)state;
@@ -245,6 +270,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_all_reduce_equals_measurements),
       cmocka_unit_test(test_collectives_follow_their_groups),
+      cmocka_unit_test(test_collectives_of_a_mesh),
       cmocka_unit_test(test_layers_on_a_device),
       cmocka_unit_test(test_products_in_waves),
       cmocka_unit_test(test_products_in_float8),

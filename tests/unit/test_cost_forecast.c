@@ -107,6 +107,9 @@ static void test_context_parallel_volumes(void **state) {
   mt_exchange ring = exchange_of(f, BLOCK);
   near(ring.ring, 2 * part * 3 / node);
   near(ring.ring_backward, (4 * 3 + 2) * part / node);
+  f->cluster.levels[0].peers = 7; /* a mesh: one link to the next of the ring */
+  near(exchange_of(f, BLOCK).ring, 2 * part * 3 / (node / 7));
+  f->cluster.levels[0].peers = 0;
   assert_true(ring.forward == 0);
   f->parallel.ring = 1;
   f->parallel.ulysses = 4;

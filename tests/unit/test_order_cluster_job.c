@@ -93,7 +93,7 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
   refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ntrainable: [vision]\n", "trainable", 3, "no such module");
   refused("cluster: h100\nmodel: " MODELS "Llama-3.1-8B\ndevices: 4\nparallel: {tensor: 8}\n", "parallel", 0,
           "more than the cluster's 4 devices");
-  refused("cluster: ascend-910b\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
+  refused("cluster: ascend-910c-supernode\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
           "parallel.recompute", 3, "host_bandwidth");
   refused("cluster: a100-80gb\nmodel: " MODELS "Llama-3.1-8B\nparallel: {precision: float8}\n",
           "parallel.precision", 3, "states no peak");
