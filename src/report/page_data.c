@@ -17,6 +17,7 @@
 
 enum {
   CODE_RECV = 1 << 5,    /* bits of a kind column above the kind: WAIT for a receive */
+  CODE_JOINED = 1 << 5,  /* the same bit of compute: joined with the next */
   CODE_NEXT = 1 << 6,    /* of the next step */
   CODE_GRADIENT = 1 << 7 /* a transfer of a gradient */
 };
@@ -104,6 +105,7 @@ static motet_status put_instructions(writer *w, const motet_program *program, mo
     mt_column_difference(&microbatch, instruction->microbatch);
     mt_column_byte(&kind, (uint8_t)(instruction->kind | (instruction->flags & MOTET_FLAG_RECV ? CODE_RECV : 0) |
                                     (instruction->flags & MOTET_FLAG_NEXT ? CODE_NEXT : 0) |
+                                    (instruction->flags & MOTET_FLAG_JOINED ? CODE_JOINED : 0) |
                                     (gradient ? CODE_GRADIENT : 0)));
     mt_column_signed(&partner, partners[i] >= 0 ? partners[i] - i : 0);
   }

@@ -47,6 +47,9 @@ static void test_events_are_the_instructions(void **state) {
   builder b;
   mt_chrome_trace trace;
   build(&b, &trace);
+  int64_t joined = 0; /* what the events say, whether or not the program is right */
+  while (trace.program->instructions[joined].kind != MOTET_FWD) joined++;
+  b.program.instructions[joined].flags |= MOTET_FLAG_JOINED;
   json_t *document = trace_of(&trace), *events = json_object_get(document, "traceEvents"), *event;
   size_t index, complete = 0, threads = 0;
   json_array_foreach(events, index, event) {
@@ -66,6 +69,7 @@ static void test_events_are_the_instructions(void **state) {
       assert_int_equal(number_member(arguments, "microbatch"), instruction->microbatch);
       assert_int_equal(number_member(arguments, "stage"), instruction->stage);
       assert_string_equal(text_member(arguments, "region"), "llm");
+      assert_int_equal(json_is_true(json_object_get(arguments, "joined")), at == joined);
     }
     bool waits = instruction->kind == MOTET_WAIT || instruction->kind == MOTET_STEP_END;
     if (waits)

@@ -1,7 +1,7 @@
 /* The page's data: a JSON document, and columns of whole numbers, compressed, as base64 text in elements of their own
  * (docs/report.md). Everything is decoded once into typed arrays; instructions are numbered over all ranks. */
 
-const CODE_KIND = 31, CODE_RECV = 32, CODE_NEXT = 64, CODE_GRADIENT = 128;
+const CODE_KIND = 31, CODE_RECV = 32, CODE_JOINED = 32, CODE_NEXT = 64, CODE_GRADIENT = 128;
 
 const base64Values = (() => {
   const values = new Uint8Array(128);

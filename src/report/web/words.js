@@ -68,8 +68,8 @@ function instructionWords(program, i) {
   const name = program.kindName(i), microbatch = program.microbatch[i], stage = program.stage[i];
   const of = (stage >= 0 ? " of " + program.stageName(stage) : "") + (microbatch >= 0 ? ", microbatch " + microbatch : "") +
     (program.code[i] & CODE_NEXT ? " of the next step" : "");
-  const kind = program.kind(i);
-  if (kind < KIND.SEND || kind > KIND.WAIT) return kindWords[name] + of;
+  const kind = program.kind(i), joined = kind <= KIND.RECOMPUTE && program.code[i] & CODE_JOINED;
+  if (kind < KIND.SEND || kind > KIND.WAIT) return kindWords[name] + of + (joined ? ", joined with the next" : "");
   const what = program.code[i] & CODE_GRADIENT ? "a gradient" : "an activation";
   const peer = program.partner[i] >= 0 ? program.rankOf(program.partner[i]) : -1;
   if (kind === KIND.WAIT) {
