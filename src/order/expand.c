@@ -50,8 +50,10 @@ static motet_status check(const mt_order *order, int32_t ranks, motet_error *err
   bool next = order->carried_count > 0;
   for (int64_t e = 0; e < order->begin[ranks]; e++) next = next || order->events[e].next;
   if (!next) return MOTET_OK;
-  return mt_error_set(error, MOTET_ERROR_UNSUPPORTED,
-                      "order=ahead is not there for context parallelism: order=fill is, or context 1");
+  mt_error_set(error, MOTET_ERROR_ILLEGAL,
+               "order=ahead is not there for context parallelism; accepted: order=fill, or context 1");
+  mt_error_rule(error, "ahead", -1, -1, -1);
+  return MOTET_ERROR_ILLEGAL;
 }
 
 motet_status mt_order_expand(mt_arena *arena, const mt_plan_replica *replica, motet_error *error, mt_order *order) {

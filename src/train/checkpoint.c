@@ -39,10 +39,15 @@ static motet_status sync_directory(const char *path, motet_error *error) {
   return status;
 }
 
-/** Removes a directory of plain files; what is not there is no error. */
+/** Removes a directory of plain files; what is not there is no error. A link to one stays, with all that it leads
+ * to: that is somebody else's. */
 static void remove_directory(const char *path) {
-  DIR *directory = opendir(path);
-  if (directory == NULL) return;
+  const int opened = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *directory = opened >= 0 ? fdopendir(opened) : NULL;
+  if (directory == NULL) {
+    if (opened >= 0) close(opened);
+    return;
+  }
   for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
     char file[PATH_SIZE];
     if (compose(file, NULL, "%s/%s", path, entry->d_name) == MOTET_OK) unlink(file);
@@ -157,8 +162,14 @@ static motet_status finish(const mt_checkpoint_writer *writer, const mt_checkpoi
   if (status == MOTET_OK) status = sync_directory(temporary, error);
   if (status != MOTET_OK) return status;
   remove_directory(final); /* the same step again, after a resume from an older one */
-  if (rename(temporary, final) != 0)
-    return mt_error_system(error, "the checkpoint cannot be renamed into place", final);
+  if (rename(temporary, final) != 0) {
+    char what[160];
+    snprintf(what, sizeof what,
+             "the checkpoint, which lies whole beside it as .step-%" PRId64
+             ".partial, cannot be renamed into place",
+             state->step);
+    return mt_error_system(error, what, final);
+  }
   status = sync_directory(checkpoints, error);
   return status == MOTET_OK ? prune(checkpoints, state->step, writer->keep, error) : status;
 }

@@ -59,17 +59,20 @@ static motet_status make_purpose(mt_planner *planner, mt_planner_purpose which, 
 /** What a cache of features cannot go together with. */
 static motet_status check_cache(const mt_planner *planner, motet_error *error) {
   const mt_schedule *schedule = planner->purposes[MT_PLANNER_TRAIN].schedule;
-  if (!planner->options.caches) return MOTET_OK;
-  if (planner->width > 1)
-    return mt_error_set(
-        error, MOTET_ERROR_UNSUPPORTED,
-        "data.feature_cache and parallel.context exclude each other: cached features are read whole");
+  bool ahead = false;
   for (int32_t t = 0; t < schedule->term_count; t++)
-    if (schedule->terms[t].skeleton.order == MT_ORDER_AHEAD)
-      return mt_error_set(error, MOTET_ERROR_ILLEGAL,
-                          "order=ahead computes the next step's features in this one's idle time, which "
-                          "data.feature_cache reads instead; accepted: order=fill, or no cache");
-  return MOTET_OK;
+    ahead = ahead || schedule->terms[t].skeleton.order == MT_ORDER_AHEAD;
+  if (!planner->options.caches || (planner->width == 1 && !ahead)) return MOTET_OK;
+  motet_status status =
+      planner->width > 1
+          ? mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                         "data.feature_cache and parallel.context exclude each other: cached features are read "
+                         "whole; accepted: parallel.context 1, or no cache")
+          : mt_error_set(error, MOTET_ERROR_ILLEGAL,
+                         "order=ahead computes the next step's features in this one's idle time, which "
+                         "data.feature_cache reads instead; accepted: order=fill, or no cache");
+  mt_error_rule(error, "feature_cache", -1, -1, -1);
+  return status;
 }
 
 /** A share of a cut microbatch is computed by itself. */

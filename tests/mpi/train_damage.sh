@@ -122,3 +122,20 @@ answer 0 "$newest"
 flip "$newest/model-00001-of-00002.safetensors" vision_model.embeddings.class_embedding
 answer 2 "$newest"
 grep -q 'tensor vision_model.embeddings.class_embedding in .*model-00001-of-00002.safetensors is damaged' "$out.err" || fail "answers of a damaged model"
+
+# What stands where a checkpoint belongs is named, and stays, also what a link leads to; the whole checkpoint lies beside.
+mkdir "$work/kept"
+echo theirs >"$work/kept/notes"
+for kind in file link directory; do
+  again
+  rm -rf "$newest"
+  case $kind in
+  file) echo theirs >"$newest" ;;
+  link) ln -s "$work/nowhere" "$newest" ;;
+  directory) ln -s "$work/kept" "$newest" ;;
+  esac
+  train 3 2 train.steps=3
+  grep -q 'step-3: .*whole beside it as .step-3.partial, cannot be renamed into place' "$out.err" || fail "$kind: $(cat "$out.err")"
+  [ -s "$work/run/checkpoints/.step-3.partial/checksums.json" ] || fail "$kind: no checkpoint beside it"
+  [ -e "$work/kept/notes" ] || fail "what a link leads to was removed"
+done

@@ -83,4 +83,9 @@ cached trained trainable=all train.steps=2
 grep -q 'encoder trains' "$out" || fail "nothing is said of an encoder that trains"
 expect 1 train train/job.yaml output_dir="$work/ahead" trainable='[llm]' data.feature_cache="$work/cache" \
   schedule='<vision+projector: transpose(order=ahead), llm: 1f1b>'
-grep -q 'order=fill' "$out.err" || fail "order=ahead: $(cat "$out.err")"
+grep -q '\[feature_cache\] order=ahead .*order=fill' "$out.err" || fail "order=ahead: $(cat "$out.err")"
+# Nor are rows that ranks share; and those are not encoded ahead either.
+expect 1 plan train/job.yaml output_dir="$work/ahead" trainable='[llm]' data.feature_cache="$work/cache" parallel.context=2 --json
+[ "$(field rule <"$out")" = feature_cache ] || fail "a cache and context: $(cat "$out")"
+expect 1 plan train/job.yaml output_dir="$work/ahead" trainable='[llm]' parallel.context=2 schedule='<vision+projector: transpose(order=ahead), llm: 1f1b>' --json
+[ "$(field rule <"$out")" = ahead ] || fail "order=ahead and context: $(cat "$out")"
