@@ -106,6 +106,7 @@ static motet_status answer(session *this, result *told, motet_error *error) {
     mt_text_free(&out);
   }
   mt_answer_free(&said);
+  told->answer = NULL;
   return status;
 }
 
