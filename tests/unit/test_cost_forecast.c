@@ -341,6 +341,44 @@ static void test_spans_are_sums(void **state) {
   assert_true(held.static_bytes == 0 && held.optimizer_seconds == 0);
 }
 
+/* Microbatches that are computed together take what one of all their rows does, each in proportion to what it would
+ * take alone. */
+static void test_what_is_computed_together_is_shared_out(void **state) {
+  fixture *f = *state;
+  const mt_span span = {.layer_end = LAYERS + 2, .first_trainable = 0};
+  double all[MT_EXTENTS], half[MT_EXTENTS];
+  for (int e = 0; e < MT_EXTENTS; e++) half[e] = f->extents[e] / 2, all[e] = f->extents[e] + half[e];
+  mt_span_forecast parts[2], alone[2], together;
+  mt_forecast_span(&f->forecast, &span, f->extents, &parts[0]);
+  mt_forecast_span(&f->forecast, &span, half, &parts[1]);
+  mt_forecast_span(&f->forecast, &span, all, &together);
+  memcpy(alone, parts, sizeof alone);
+  mt_forecast_share(&together, 2, parts);
+  for (int k = MT_COST_FORWARD; k <= MT_COST_BACKWARD_W; k++) {
+    near(parts[0].seconds[k] + parts[1].seconds[k], together.seconds[k]);
+    near(parts[0].seconds[k] * alone[1].seconds[k], parts[1].seconds[k] * alone[0].seconds[k]);
+  }
+  assert_true(together.seconds[MT_COST_FORWARD] <
+              alone[0].seconds[MT_COST_FORWARD] + alone[1].seconds[MT_COST_FORWARD]);
+  near((double)(parts[0].saved_bytes + parts[1].saved_bytes), (double)together.saved_bytes);
+  assert_int_equal(parts[1].working_bytes, together.working_bytes);
+}
+
+/* Seven pictures on four devices: the fullest has two of them. Rows of context ranks divide evenly. */
+static void test_whole_pictures(void **state) {
+  (void)state;
+  mt_parallel parallel = mt_parallel_single();
+  double extents[MT_EXTENTS] = {[MT_ROWS_PATCHES] = 7 * 256, [MT_AREA_PICTURE] = 7 * 256 * 256};
+  parallel.samples = 4;
+  near(mt_exchange_parts(&parallel, extents), 7.0 / 2);
+  parallel.samples = 8;
+  near(mt_exchange_parts(&parallel, extents), 7);
+  parallel.ring = 2;
+  near(mt_exchange_parts(&parallel, extents), 14);
+  parallel.samples = 1;
+  near(mt_exchange_parts(&parallel, extents), 2);
+}
+
 /* Activations that leave and come back at 1 TB/s hide; at 1 GB/s they stand in the open, both ways. */
 static void test_host_memory(void **state) {
   fixture *f = *state;
@@ -388,6 +426,8 @@ int main(void) {
                                      TEST(test_experts_between_nodes),
                                      TEST(test_divided_weights),
                                      TEST(test_spans_are_sums),
+                                     TEST(test_what_is_computed_together_is_shared_out),
+                                     TEST(test_whole_pictures),
                                      TEST(test_host_memory),
                                      TEST(test_what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,30 @@ static void test_round_robin_owners_are_kept_and_no_slower_than_the_greedy_colum
   }
 }
 
+/* Twice as many microbatches of half the times, two at a time everywhere, are the row's own. */
+static void test_pairs_are_microbatches_of_their_sum(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int prefix = 0; prefix < 2; prefix++) {
+      double halves[8];
+      for (int32_t k = 0; k < 2 * rows[i].encode_count; k++) halves[k] = rows[i].encode[k / 2] / 2;
+      order_case c = {.schedule = prefix ? "<transpose(order=prefix, batch=2), 1f1b(batch=2)>"
+                                         : "<transpose(batch=2), 1f1b(batch=2)>",
+                      .ranks = rows[i].ranks,
+                      .microbatches = 2 * rows[i].microbatches,
+                      .trainable = rows[i].trainable,
+                      .encode = halves,
+                      .encode_count = 2 * rows[i].encode_count,
+                      .forward = 0.5,
+                      .backward = 1};
+      order_run run;
+      case_order(&c, &run);
+      assert_seconds_near(run.result.makespan, prefix ? rows[i].prefix : rows[i].optimum);
+      assert_seconds_near(run.result.bound, rows[i].optimum);
+      case_end(&run);
+    }
+}
+
 static void test_the_bound_of_prefix_holds_for_every_order(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -84,6 +108,7 @@ int main(void) {
       cmocka_unit_test(test_inline_and_prefix_columns_are_met_exactly),
       cmocka_unit_test(test_fill_reaches_the_optimum_and_proves_it),
       cmocka_unit_test(test_round_robin_owners_are_kept_and_no_slower_than_the_greedy_column),
+      cmocka_unit_test(test_pairs_are_microbatches_of_their_sum),
       cmocka_unit_test(test_the_bound_of_prefix_holds_for_every_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,6 +90,16 @@ static void test_all_candidates(void **state) {
   check_against_all(VARIED, shards, 5);
 }
 
+/* Encoders that take several microbatches at a time: with equal pictures, and with unlike ones. */
+static void test_encoder_batches(void **state) {
+  (void)state;
+  char batches[] = "search.encoder_batch=[1, 2, 3, 8]", few[] = "search.microbatch=[1]",
+       one[] = "search.trunk=[1f1b, zb2p]", trace[] = "workload.trace=" MOTET_TEST_DATA "/search/pictures.jsonl";
+  char *alike[] = {few, one, batches}, *unlike[] = {few, one, batches, trace};
+  check_against_all(UNIFORM, alike, 3);
+  check_against_all("", unlike, 4);
+}
+
 static void test_threads_do_not_matter(void **state) {
   (void)state;
   char trunks[] = "search.trunk=[1f1b, zb1p]";
@@ -384,11 +394,17 @@ static void test_traces(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_candidates), cmocka_unit_test(test_threads_do_not_matter),
-      cmocka_unit_test(test_trunks),         cmocka_unit_test(test_shard_groups),
-      cmocka_unit_test(test_lockstep),       cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_savings),        cmocka_unit_test(test_generator),
-      cmocka_unit_test(test_stop),           cmocka_unit_test(test_bad_jobs),
+      cmocka_unit_test(test_all_candidates),
+      cmocka_unit_test(test_encoder_batches),
+      cmocka_unit_test(test_threads_do_not_matter),
+      cmocka_unit_test(test_trunks),
+      cmocka_unit_test(test_shard_groups),
+      cmocka_unit_test(test_lockstep),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_savings),
+      cmocka_unit_test(test_generator),
+      cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_bad_jobs),
       cmocka_unit_test(test_traces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
