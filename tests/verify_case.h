@@ -38,6 +38,21 @@ static inline void start_pipeline(pipeline *p, bool train_vision, bool train_llm
   p->b.static_bytes = 1000;
 }
 
+/* One rank: a frozen encoder, stage 0, before a trained llm, stage 1; the step before left microbatch 0's feature.
+ */
+static inline void start_ahead(program_builder *b, int32_t microbatches) {
+  const motet_carried found = {0, 0, 0};
+  builder_start(b, 1, 1);
+  builder_module(b, "vision", 1, false);
+  builder_module(b, "llm", 1, true);
+  builder_module_edge(b, 0, 1);
+  builder_stage(b, builder_region(b, "vision", true), 0, 0, 1, 0);
+  builder_stage(b, builder_region(b, "llm", false), 0, 1, 2, 0);
+  builder_edge(b, 0, 1);
+  for (int32_t m = 0; m < microbatches; m++) builder_microbatch(b, 0, 3, 0);
+  assert_true(MT_ARRAY_PUSH(&b->carried, found));
+}
+
 static inline motet_instruction *at(motet_program *program, int32_t rank, int64_t position) {
   return &program->instructions[program->rank_begin[rank] + position];
 }

@@ -75,7 +75,6 @@ typedef struct stage_filler {
   int32_t *run, *last_run; /* [microbatches] those computed together now, and before */
   int32_t count, last_count;
   mt_span_forecast *together; /* [microbatches] of the run at hand */
-  mt_span_forecast *results;  /* [microbatches] */
 } stage_filler;
 
 static int32_t shape_of(const stage_filler *f, int32_t microbatch) {
@@ -142,8 +141,7 @@ motet_status mt_forecast_stage(mt_arena *arena, const mt_derivation *derivation,
                     .done = MT_ARENA_NEW(arena, bool, microbatches),
                     .run = MT_ARENA_NEW(arena, int32_t, microbatches),
                     .last_run = MT_ARENA_NEW(arena, int32_t, microbatches),
-                    .together = MT_ARENA_NEW(arena, mt_span_forecast, microbatches),
-                    .results = results};
+                    .together = MT_ARENA_NEW(arena, mt_span_forecast, microbatches)};
   if (f.alone == NULL || f.known == NULL || f.done == NULL || f.run == NULL || f.last_run == NULL ||
       f.together == NULL)
     return mt_error_memory(error, (unsigned long long)microbatches * sizeof *f.together, "a stage's forecasts");

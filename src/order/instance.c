@@ -14,6 +14,7 @@ typedef struct builder {
   const mt_derivation *derivation;
   mt_instance *instance;
   int32_t *forward, *backward; /* [stages * M] nodes: forward; backward that yields the input gradient; or -1 */
+  int32_t *carried;            /* [stages * M] rank on which the previous step left the feature, or -1 */
   raw_arc *arcs;
   int64_t arc_count, arc_capacity;
 } builder;
@@ -59,6 +60,7 @@ static motet_status allocate_nodes(builder *b, motet_error *error) {
                         INT32_MAX / 4);
   b->forward = MT_ARENA_NEW(b->arena, int32_t, cells);
   b->backward = MT_ARENA_NEW(b->arena, int32_t, cells);
+  b->carried = MT_ARENA_NEW(b->arena, int32_t, cells);
   instance->body_begin = MT_ARENA_NEW(b->arena, int32_t, d->ranks + 1);
   instance->rank = MT_ARENA_NEW(b->arena, int32_t, most);
   instance->item_of = MT_ARENA_NEW(b->arena, int32_t, most);
@@ -68,12 +70,17 @@ static motet_status allocate_nodes(builder *b, motet_error *error) {
   instance->length = MT_ARENA_NEW(b->arena, mt_ticks, most);
   instance->seconds = MT_ARENA_NEW(b->arena, double, most);
   instance->items = MT_ARENA_NEW(b->arena, mt_item, items);
-  if (b->forward == NULL || b->backward == NULL || instance->body_begin == NULL || instance->rank == NULL ||
-      instance->item_of == NULL || instance->event == NULL || instance->part_begin == NULL ||
-      instance->parts == NULL || instance->length == NULL || instance->seconds == NULL || instance->items == NULL)
+  if (b->forward == NULL || b->backward == NULL || b->carried == NULL || instance->body_begin == NULL ||
+      instance->rank == NULL || instance->item_of == NULL || instance->event == NULL ||
+      instance->part_begin == NULL || instance->parts == NULL || instance->length == NULL ||
+      instance->seconds == NULL || instance->items == NULL)
     return mt_error_memory(error, (unsigned long long)most * 40, "the order's events");
   memset(b->forward, 0xff, (size_t)cells * sizeof *b->forward);
   memset(b->backward, 0xff, (size_t)cells * sizeof *b->backward);
+  memset(b->carried, 0xff, (size_t)cells * sizeof *b->carried);
+  const mt_order_options *options = b->request->options;
+  for (int32_t i = options != NULL && options->carried != NULL ? options->carried_count : 0; i-- > 0;)
+    b->carried[cell(b, options->carried[i].stage, options->carried[i].microbatch)] = options->carried[i].rank;
   return MOTET_OK;
 }
 
@@ -113,23 +120,15 @@ static void add_body(builder *b) {
   instance->body_begin[d->ranks] = instance->body_count = instance->node_count;
 }
 
-/* The rank on which the previous step left the feature, or -1. */
-static int32_t carried_on(const builder *b, int32_t stage, int32_t microbatch) {
-  const mt_order_options *options = b->request->options;
-  for (int32_t i = 0; options != NULL && options->carried != NULL && i < options->carried_count; i++)
-    if (options->carried[i].stage == stage && options->carried[i].microbatch == microbatch)
-      return options->carried[i].rank;
-  return -1;
-}
-
 /* A free node of the newest item, for the microbatches before @p end that lie where its first does. */
 static int32_t add_free(builder *b, const mt_item *item, mt_event event, int32_t end) {
   event.stage = item->stage;
   event.microbatch = item->microbatch;
   int32_t node = add_node(b, event, -1, b->instance->item_count);
-  int32_t on = carried_on(b, item->stage, item->microbatch);
+  int32_t on = b->carried[cell(b, item->stage, item->microbatch)];
   for (int32_t m = item->microbatch; m < end; m++)
-    if (mt_stage_active(b->derivation, item->stage, m) && carried_on(b, item->stage, m) == on) add_part(b, node, m);
+    if (mt_stage_active(b->derivation, item->stage, m) && b->carried[cell(b, item->stage, m)] == on)
+      add_part(b, node, m);
   return node;
 }
 
@@ -139,7 +138,7 @@ static void add_item(builder *b, int32_t stage, int32_t microbatch, int32_t end,
   const mt_stage *info = &b->derivation->stages[stage];
   const mt_skeleton *skeleton = &b->derivation->regions[info->region].skeleton;
   bool relaxed = b->request->relaxed;
-  int32_t on = carried_on(b, stage, microbatch);
+  int32_t on = b->carried[cell(b, stage, microbatch)];
   mt_item item = {.stage = stage,
                   .microbatch = microbatch,
                   .turn = microbatch / skeleton->batch,
@@ -162,9 +161,9 @@ static void add_item(builder *b, int32_t stage, int32_t microbatch, int32_t end,
 /* Whether an active microbatch of the run from @p begin on is the first of those that lie where it does: carried on
  * one rank, or not carried. */
 static bool is_first(const builder *b, int32_t stage, int32_t begin, int32_t microbatch) {
-  int32_t on = carried_on(b, stage, microbatch);
+  int32_t on = b->carried[cell(b, stage, microbatch)];
   for (int32_t m = begin; m < microbatch; m++)
-    if (mt_stage_active(b->derivation, stage, m) && carried_on(b, stage, m) == on) return false;
+    if (mt_stage_active(b->derivation, stage, m) && b->carried[cell(b, stage, m)] == on) return false;
   return true;
 }
 

@@ -52,8 +52,7 @@ typedef struct mt_instance {
   int32_t *rank;       /* [nodes] of body nodes; -1: free */
   int32_t *item_of;    /* [nodes] -1: body */
   mt_event *event;     /* [nodes] of the node's first microbatch */
-  int32_t *
-      part_begin; /* [nodes + 1] a node computes the microbatches parts[part_begin[node] .. part_begin[node + 1]) */
+  int32_t *part_begin; /* [nodes + 1] a node's microbatches: parts[part_begin[node] .. part_begin[node + 1]) */
   int32_t *parts;
   mt_ticks *length;                 /* [nodes] */
   double *seconds;                  /* [nodes] */

@@ -298,7 +298,6 @@ static motet_status fill_stage(maker *m, int32_t stage) {
   const mt_forecast_shapes shapes = {.count = m->kind_count, .extents = *m->extents, .of = m->shape};
   mt_span_forecast *forecasts = MT_ARENA_NEW(m->arena, mt_span_forecast, m->candidate->microbatches);
   if (forecasts == NULL) return no_room(m);
-  for (int32_t i = 0; i < m->candidate->microbatches; i++) m->shape[i] = m->place[m->batch->kind[m->microbatch[i]]];
   motet_status status =
       mt_forecast_stage(m->arena, m->derivation, &m->forecast, stage, &shapes, m->error, forecasts);
   if (status != MOTET_OK) return status;
@@ -329,6 +328,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
 
 static motet_status fill_tables(maker *m) {
   motet_status status = m->working == NULL ? allocate_tables(m) : MOTET_OK;
+  for (int32_t i = 0; i < m->candidate->microbatches; i++) m->shape[i] = m->place[m->batch->kind[m->microbatch[i]]];
   for (int32_t s = 0; s < m->derivation->stage_count && status == MOTET_OK; s++) status = fill_stage(m, s);
   return status;
 }

@@ -81,15 +81,7 @@ static void test_tied_embeddings(void **state) {
 /* Features of the next step's first microbatches are computed in this step's tail. */
 static void test_ahead(void **state) {
   (void)state;
-  mt_internvl config = trial_config();
-  for (int32_t replicas = 1; replicas <= 2 && transport->ranks % replicas == 0; replicas++)
-    for (int text_only_too = 0; text_only_too < 2; text_only_too++) {
-      trial what = {.schedule = "<vision+projector: transpose(order=ahead), llm: 1f1b>",
-                    .pipeline = transport->ranks / replicas,
-                    .replicas = replicas,
-                    .trainable = {false, false, true}};
-      if (what.pipeline <= 4) trial_check(&config, &what, text_only_too != 0, transport);
-    }
+  trial_check_ahead("<vision+projector: transpose(order=ahead), llm: 1f1b>", transport);
 }
 
 int main(void) {

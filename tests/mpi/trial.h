@@ -388,4 +388,18 @@ static inline void trial_check(const mt_internvl *config, const trial *what, boo
   trial_data_free(&data);
 }
 
+/** A schedule whose frozen encoder runs ahead, in one and two replicas of at most four ranks, with microbatches of
+ * text alone and without. */
+static inline void trial_check_ahead(const char *schedule, mt_transport *transport) {
+  mt_internvl config = trial_config();
+  for (int32_t replicas = 1; replicas <= 2 && transport->ranks % replicas == 0; replicas++)
+    for (int text_only_too = 0; text_only_too < 2; text_only_too++) {
+      trial what = {.schedule = schedule,
+                    .pipeline = transport->ranks / replicas,
+                    .replicas = replicas,
+                    .trainable = {false, false, true}};
+      if (what.pipeline <= 4) trial_check(&config, &what, text_only_too != 0, transport);
+    }
+}
+
 #endif

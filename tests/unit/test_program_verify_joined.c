@@ -115,18 +115,7 @@ static void test_joined_to_nothing_or_parts(void **state) {
 static void test_joined_for_the_next_step(void **state) {
   (void)state;
   program_builder b;
-  builder_start(&b, 1, 1);
-  builder_module(&b, "vision", 1, false);
-  builder_module(&b, "llm", 1, true);
-  builder_module_edge(&b, 0, 1);
-  builder_stage(&b, builder_region(&b, "vision", true), 0, 0, 1, 0);
-  builder_stage(&b, builder_region(&b, "llm", false), 0, 1, 2, 0);
-  builder_edge(&b, 0, 1);
-  for (int32_t m = 0; m < 2; m++) {
-    builder_microbatch(&b, 0, 3, 0);
-    motet_carried found = {0, m, 0};
-    assert_true(m == 1 || MT_ARRAY_PUSH(&b.carried, found));
-  }
+  start_ahead(&b, 2);
   builder_compute(&b, 0, MOTET_FWD, 0, 1);
   for (int32_t m = 0; m < 2; m++) {
     builder_compute(&b, 0, MOTET_FWD, 1, m);
