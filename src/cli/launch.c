@@ -23,25 +23,34 @@
 
 enum { ARGUMENTS_MOST = 64, PATH_SIZE = 4096, LINE_FILE = 1000 };
 
-static const double STOPPED_SECONDS = 2; /* longer than this no rank may be stopped while others are not */
+static const double STOPPED_SECONDS = 2;  /* longer than this no rank may be stopped while others are not */
+static const double ORPHANED_SECONDS = 2; /* longer than this no rank may outlive the launcher */
 
 /* What signal handlers may touch. */
 static volatile int signals_seen;
 static volatile bool asks_first; /* a first signal is a request to finish and save */
 static volatile pid_t launcher_process;
-static mt_board_place *volatile own_place;
+static mt_board *volatile own_board;
+static volatile int32_t own_rank;
 
 static void on_stop_signal(int number) {
   signals_seen++;
-  if (own_place != NULL && number == SIGTERM) own_place->state = MT_BOARD_STOPPED;
+  if (own_board != NULL && number == SIGTERM) mt_board_at(own_board, own_rank)->state = MT_BOARD_STOPPED;
   /* The launcher hands SIGUSR1 on to the ranks; who asks twice wants the end at once. */
   if (launcher_process > 0) kill(launcher_process, asks_first && signals_seen == 1 ? SIGUSR1 : SIGTERM);
+}
+
+/* MPICH's transport aborts where it cannot read from a rank that was killed: that one is to be named. */
+static void on_abort(int number) {
+  (void)number;
+  if (own_board != NULL && mt_board_misses_other(own_board, own_rank))
+    mt_board_at(own_board, own_rank)->state = MT_BOARD_STOPPED;
 }
 
 /* A launcher that ends the other ranks after a failure may still send SIGTERM: the handler must not write to a
  * board that is no longer there. */
 static void leave_board(mt_board *board) {
-  own_place = NULL;
+  own_board = NULL;
   mt_board_close(board);
 }
 
@@ -51,6 +60,12 @@ static void handle_signals(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
+}
+
+static void handle_abort(void) {
+  struct sigaction action = {.sa_handler = on_abort};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGABRT, &action, NULL);
 }
 
 /** Who reports a failure: the board tells the starter that it is told, the output directory keeps it for reports.
@@ -115,7 +130,9 @@ static int run_rank(const mt_job *job, bool launched, const mt_launch_options *h
   if (launched && rank < ranks && mt_board_open(path, ranks, &error, &board) == MOTET_OK) {
     mt_board_at(board, rank)->process = (int32_t)getpid();
     mt_board_at(board, rank)->state = MT_BOARD_STARTED;
-    own_place = mt_board_at(board, rank);
+    own_rank = rank;
+    own_board = board;
+    handle_abort();
     char line[PATH_SIZE];
     if (path != NULL) name_line(path, rank, line);
     int file = path != NULL ? open(line, O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
@@ -183,7 +200,8 @@ static void set_environment(int32_t ranks) {
   set_default("OMPI_MCA_rmaps_base_oversubscribe", "1");
   set_default("OMPI_MCA_btl_vader_eager_limit", "32768"); /* 4 KiB messages: 0.5 instead of 4 us */
   if (ranks > cores) set_default("OMPI_MCA_mpi_yield_when_idle", "1");
-  set_default("UCX_LOG_LEVEL", "fatal"); /* MPICH's transport speaks when a job ends early */
+  set_default("UCX_LOG_LEVEL", "fatal"); /* MPICH's transport speaks when a job ends early, at length */
+  set_default("UCX_HANDLE_ERRORS", "none");
   if (geteuid() == 0) {
     set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
     set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -250,6 +268,8 @@ static void close_lines(watch *this, const char *board) {
   }
 }
 
+static bool has_begun(mt_board *board, int32_t rank) { return mt_board_at(board, rank)->process != 0; }
+
 static void note_end(watch *this, int32_t index, mt_board *board) {
   if (index < this->ranks && this->victim < 0 && mt_board_at(board, index)->state < MT_BOARD_FINISHED)
     this->victim = index;
@@ -290,9 +310,9 @@ static pid_t find_stopped(pid_t parent, int generations) {
 static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
   int32_t stopped = -1, running = 0;
   bool absent = false;
-  for (int32_t rank = 0; rank < this->ranks; rank++) absent |= mt_board_at(board, rank)->process == 0;
+  for (int32_t rank = 0; rank < this->ranks; rank++) absent |= !has_begun(board, rank);
   for (int32_t rank = this->ranks - 1; rank >= 0; rank--) {
-    if (this->lines[rank] < 0 || mt_board_at(board, rank)->process == 0) continue;
+    if (this->lines[rank] < 0 || !has_begun(board, rank)) continue;
     if (is_stopped(mt_board_at(board, rank)->process))
       stopped = rank;
     else
@@ -315,6 +335,20 @@ static void end_stopped(watch *this, pid_t launcher, mt_board *board) {
   }
 }
 
+/** Ranks whose launcher was killed find out by themselves, most of them: who has not after a while is ended. */
+static void end_orphans(watch *this, mt_board *board) {
+  struct epoll_event event;
+  double begin = mt_clock_seconds();
+  for (bool alive = true; alive && mt_clock_seconds() - begin < ORPHANED_SECONDS;) {
+    alive = false;
+    for (int32_t rank = 0; rank < this->ranks; rank++) alive |= this->lines[rank] >= 0 && has_begun(board, rank);
+    if (alive && epoll_wait(this->epoll, &event, 1, 50) == 1) note_end(this, (int32_t)event.data.u32, board);
+  }
+  /* A line that is open still is held by the process of that number. */
+  for (int32_t rank = 0; rank < this->ranks; rank++)
+    if (this->lines[rank] >= 0 && has_begun(board, rank)) kill(mt_board_at(board, rank)->process, SIGKILL);
+}
+
 /**
  * Waits for the launcher's end. When one rank dies the launcher ends the others, perhaps before this process gets
  * to run: the kernel keeps the order of the ends, and one at a time is taken from it.
@@ -328,6 +362,7 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
     if (epoll_wait(this->epoll, &event, 1, 100) == 1) note_end(this, (int32_t)event.data.u32, board);
   }
   while (epoll_wait(this->epoll, &event, 1, 0) == 1) note_end(this, (int32_t)event.data.u32, board);
+  end_orphans(this, board);
   return status;
 }
 
@@ -336,7 +371,7 @@ static void tell_absent(const watch *seen, mt_board *board, int code, motet_erro
   mt_text absent = {0};
   int32_t count = 0;
   for (int32_t rank = 0; rank < seen->ranks; rank++)
-    if (mt_board_at(board, rank)->process == 0) mt_text_append(&absent, count++ == 0 ? "%d" : ", %d", (int)rank);
+    if (!has_begun(board, rank)) mt_text_append(&absent, count++ == 0 ? "%d" : ", %d", (int)rank);
   if (absent.failed || count == 0)
     mt_error_set(error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
   else if (count == 1)
@@ -364,7 +399,11 @@ static int judge(int status, const watch *seen, mt_board *board, const char *out
   if (victim >= 0) {
     char place[256];
     mt_board_describe(board, victim, place, sizeof place);
-    if (seen->was_stopped)
+    if (WIFSIGNALED(status)) /* and of ranks that end with it any may be first: the place is no more than a hint */
+      mt_error_set(&error, MOTET_ERROR_FAILED,
+                   "the ranks' launcher was ended by signal %d (%s), and the job with it: %s", WTERMSIG(status),
+                   strsignal(WTERMSIG(status)), place);
+    else if (seen->was_stopped)
       mt_error_set(&error, MOTET_ERROR_FAILED,
                    "a rank was stopped (SIGSTOP) for more than %g seconds, and the job with it: %s",
                    STOPPED_SECONDS, place);

@@ -59,6 +59,29 @@ void mt_board_note_report(mt_board *board, int code) {
 
 int mt_board_reported(const mt_board *board) { return atomic_load(&board->content->reported) - 1; }
 
+/** Whether the process has no memory any more. Nothing but what handlers of signals may call. */
+static bool is_gone(int32_t process) {
+  char path[32] = "/proc/", digits[12], pages = '0';
+  size_t length = strlen(path), count = 0;
+  for (int32_t rest = process; rest > 0; rest /= 10) digits[count++] = (char)('0' + rest % 10);
+  while (count > 0) path[length++] = digits[--count];
+  memcpy(path + length, "/statm", sizeof "/statm");
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return true;
+  bool is_read = read(file, &pages, 1) == 1;
+  close(file);
+  return !is_read || pages == '0';
+}
+
+bool mt_board_misses_other(mt_board *board, int32_t rank) {
+  for (int32_t other = 0; other < board->ranks; other++) {
+    const mt_board_place *place = mt_board_at(board, other);
+    if (other != rank && place->process > 0 && place->state < MT_BOARD_FINISHED && is_gone(place->process))
+      return true;
+  }
+  return false;
+}
+
 int32_t mt_board_victim(mt_board *board) {
   for (int32_t rank = 0; rank < board->ranks; rank++) {
     int32_t state = mt_board_at(board, rank)->state;

@@ -17,7 +17,7 @@ typedef enum mt_board_state {
   MT_BOARD_RUNNING, /* in instruction `instruction` */
   MT_BOARD_SAVING,
   MT_BOARD_FINISHED, /* came to its end, good or bad, on its own */
-  MT_BOARD_STOPPED   /* was asked to end by a signal */
+  MT_BOARD_STOPPED   /* was asked to end by a signal, or ended for the sake of a rank that had ended before */
 } mt_board_state;
 
 /** One rank's place. */
@@ -44,6 +44,13 @@ mt_board_place *mt_board_at(mt_board *board, int32_t rank);
 void mt_board_note_report(mt_board *board, int code);
 /** That code, or -1 where nothing has been reported. */
 int mt_board_reported(const mt_board *board);
+
+/**
+ * For a rank that is about to abort, also from a signal's handler: whether another rank of this machine is gone.
+ * The kernel takes a process's memory before its files, and a message library that misses the memory aborts at
+ * once.
+ */
+bool mt_board_misses_other(mt_board *board, int32_t rank);
 
 /** The rank that ended without saying so, or -1: the one that was killed. */
 int32_t mt_board_victim(mt_board *board);

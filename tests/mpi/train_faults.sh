@@ -44,6 +44,13 @@ kill -KILL "$(rank_process 0)"
 ends 3 "rank was killed.*: rank 0 $place"
 goes_on 3
 
+# The launcher is killed, which the ranks do not survive.
+start 3 train.save_every=2
+begin=$(date +%s)
+kill -KILL "$(pgrep -P "$process")"
+ends 3 "the ranks' launcher was ended by signal 9 \(Killed\), and the job with it"
+goes_on 3
+
 # One rank of several has no room for its part: the others' checkpoint is not kept.
 start 4 train.save_every=1
 sleep 0.5

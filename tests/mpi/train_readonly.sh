@@ -30,12 +30,14 @@ last=$(ls "$work/run/checkpoints" | sed -n 's/^step-//p' | sort -n | tail -n 1)
 expect 0 train train/job.yaml output_dir="$work/run" parallel.pipeline=1 train.steps=$((last + 1))
 grep -q "resuming from .*step-$last\$" "$out" && ! grep -q 'passed over' "$out" || fail "not from step $last: $(cat "$out")"
 
-# What is measured: timelines, and the metrics' own file, which is open and may not grow.
+# What is measured: timelines, and the metrics' own file, which is open and may not grow. It is the first of a step's files
+# to be written, and after ten steps behind the limit; the launcher, which writes the ranks' output, has none.
 start train.timeline_every=1
 begin=$(date +%s)
 spoil "$work/run/timeline"
 ends 3 'rank 0: .*/timeline/step-[0-9]+\..*Read-only file system'
 start train.timeline_every=0
+reach_steps 10
 begin=$(date +%s)
-for rank in $(pgrep -f "output_dir=$work/run "); do prlimit --pid "$rank" --fsize=4096; done
+prlimit --pid "$(rank_process 0)" --fsize=4096
 ends 3 'metrics.jsonl.*rank 0: .*File too large|rank 0: .*metrics.jsonl.*File too large'
