@@ -3,19 +3,35 @@
 #include "base/text.h"
 #include "cli/present.h"
 #include "order/cluster_plan.h"
+#include "report/cluster_flops.h"
+#include "report/words.h"
 
 /* How the cells lie: encoders may divide theirs in another way. */
 static const mt_parallel *trunk_of(const mt_cluster_setup *setup) {
   return &setup->parallel[mt_architecture_trunk(setup->architecture)];
 }
 
+static int32_t devices_of(const mt_cluster_setup *setup) {
+  const mt_parallel *parallel = trunk_of(setup);
+  return mt_parallel_cell(parallel) * parallel->data * parallel->pipeline;
+}
+
+/* Tokens of text rows a second over all replicas, which have as many as the one that is planned; 0: a generator. */
+static double throughput(const mt_cluster_setup *setup, const mt_plan *plan) {
+  double tokens = 0, seconds = plan->simulation->makespan;
+  for (int32_t m = 0; setup->architecture->decodes_text && m < setup->microbatches; m++)
+    tokens += mt_cluster_extents(setup, m)[MT_ROWS_TEXT];
+  return seconds > 0 ? tokens * trunk_of(setup)->data / seconds : 0;
+}
+
 /* What the document says beyond that of a schedule's plan. A rank is a cell of devices. */
-static json_t *job_members(const mt_cluster_setup *setup) {
+static json_t *job_members(const mt_cluster_setup *setup, const mt_plan *plan) {
   const mt_parallel *parallel = trunk_of(setup);
   json_t *members = json_object(), *cluster = json_object();
+  double tokens = throughput(setup, plan);
   json_object_set_new(cluster, "device", json_string(setup->cluster.device.name));
-  json_object_set_new(cluster, "devices",
-                      json_integer((json_int_t)mt_parallel_cell(parallel) * parallel->data * parallel->pipeline));
+  json_object_set_new(cluster, "devices", json_integer(devices_of(setup)));
+  json_object_set_new(cluster, "tokens_per_second", tokens > 0 ? json_real(tokens) : json_null());
   json_object_set_new(cluster, "tensor", json_integer(parallel->tensor));
   json_object_set_new(cluster, "ulysses", json_integer(parallel->ulysses));
   json_object_set_new(cluster, "ring", json_integer(parallel->ring));
@@ -28,29 +44,41 @@ static json_t *job_members(const mt_cluster_setup *setup) {
 }
 
 /* What the numbers below are about. */
-static int print_cluster(const mt_cluster_setup *setup) {
+static int print_cluster(const mt_cluster_setup *setup, const mt_plan *plan) {
   const mt_parallel *parallel = trunk_of(setup);
   const struct {
     const char *name;
     int32_t degree;
   } degrees[] = {{"tensor", parallel->tensor}, {"ulysses", parallel->ulysses},   {"ring", parallel->ring},
                  {"data", parallel->data},     {"pipeline", parallel->pipeline}, {"expert", parallel->expert}};
-  int32_t cell = mt_parallel_cell(parallel);
+  int32_t devices = devices_of(setup);
+  double tokens = throughput(setup, plan);
   mt_text out = {0};
-  mt_text_append(&out, "cluster     %d x %s:", cell * parallel->data * parallel->pipeline,
-                 setup->cluster.device.name);
+  mt_text_append(&out, "cluster     %d x %s:", devices, setup->cluster.device.name);
   for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
     if (degrees[d].degree > 1 || d == 4) mt_text_append(&out, " %s %d,", degrees[d].name, degrees[d].degree);
-  mt_text_append(&out, " of which one replica is shown; a rank is %s\n", mt_counted(cell, "device").text);
+  mt_text_append(&out, " of which one replica is shown; a rank is %s",
+                 mt_counted(mt_parallel_cell(parallel), "device").text);
+  if (setup->job->devices > devices)
+    mt_text_append(&out, "; %.0f of the job's %.0f devices have no part", setup->job->devices - devices,
+                   setup->job->devices);
+  mt_text_append(&out, "\n");
+  if (tokens > 0) {
+    mt_text_append(&out, "throughput  ");
+    mt_words_number(&out, tokens, 4);
+    mt_text_append(&out, " tokens/s, ");
+    mt_words_number(&out, tokens / devices, 4);
+    mt_text_append(&out, " a device\n");
+  }
   int code = out.failed ? MT_EXIT_FAILURE : mt_cli_print(out.data);
   mt_text_free(&out);
   return code;
 }
 
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
-  int code = options->json ? MT_EXIT_DONE : print_cluster(setup);
+  int code = options->json ? MT_EXIT_DONE : print_cluster(setup, &made->plan);
   if (code != MT_EXIT_DONE) return code;
-  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup));
+  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup, &made->plan));
 }
 
 int mt_cluster_plan_present(const char *path, int override_count, char *const *overrides,
@@ -65,6 +93,9 @@ int mt_cluster_plan_present(const char *path, int override_count, char *const *o
                                       : mt_error_memory(&error, sizeof(void *), "a plan");
   if (status == MOTET_OK) status = mt_cluster_job_open(arena, &job, &error, &setup);
   if (status == MOTET_OK) status = mt_cluster_plan_make(arena, &setup, &error, &made);
+  mt_flops *flops;
+  if (status == MOTET_OK) status = mt_cluster_flops_make(arena, &setup, made.derivation, &error, &flops);
+  if (status == MOTET_OK) made.plan.flops = flops;
   int code = status == MOTET_OK ? present(&setup, &made, options) : mt_cli_fail(&error, options->json);
   mt_plan_free(&made.plan);
   mt_arena_destroy(arena);

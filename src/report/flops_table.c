@@ -111,7 +111,7 @@ void mt_flops_table_text(const motet_program *program, const mt_simulation *simu
   mt_words_flops(out, total);
   mt_text_append(out, " of model work");
   if (isfinite(mfu)) {
-    mt_text_append(out, ": %.1f%% of what %s at ", 100 * mfu, mt_counted(program->ranks, "rank").text);
+    mt_text_append(out, ": MFU %.1f%%, of what %s at ", 100 * mfu, mt_counted(program->ranks, "rank").text);
     mt_words_flops(out, flops->peak);
     mt_text_append(out, "/s could do, %.1f%% while they compute",
                    100 * mt_flops_utilization(flops, total, 1, busy_seconds(program, simulation)));

@@ -76,7 +76,7 @@ static void put_idle(const mt_report_plan *plan, const mt_plan_text_options *opt
   mt_words_unit unit = mt_words_time_unit(idle);
   for (int cause = 0; cause < MT_IDLE_CAUSES; cause++) {
     double seconds = simulation->idle_by_cause[cause];
-    if (!(seconds > 0)) continue;
+    if (!(seconds > 1e-12 * idle)) continue; /* what rounding leaves is no cause */
     size_t from = out->length;
     mt_text_append(out, "  ");
     mt_words_key(out, mt_idle_cause_name((mt_idle_cause)cause));

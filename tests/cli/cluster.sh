@@ -25,6 +25,38 @@ assert plan["cluster"]["devices"] == 32 and plan["cluster"]["tensor"] == 4
 assert wide["memory"][0]["peak_bytes"] < plan["memory"][0]["peak_bytes"]
 assert abs(wide["step_seconds"] / plan["step_seconds"] - 1) < 0.05
 PY
+"$MOTET" model "$TEST_DATA/models/InternVL2-8B" --tokens 4096 --images 7x448x448 --trainable projector,llm --json >"$out.model"
+cat >"$out.llama.yaml" <<JOB
+model: $TEST_DATA/models/Llama-3.1-8B
+cluster: h100
+parallel: {tensor: 2, pipeline: 2, data: 3}
+workload: {tokens: 8192}
+train: {microbatches: 8}
+JOB
+"$MOTET" plan "$out.llama.yaml" --json >"$out.llama"
+python3 - "$out" "$out.model" "$out.llama" <<'PY' || fail 'operations'
+import json, sys
+plan, model, llama = (json.load(open(path)) for path in sys.argv[1:])
+near = lambda a, b: abs(a - b) <= 1e-9 * b
+for planned, module in zip(plan["flops"]["modules"], model["modules"]):
+    assert planned["name"] == module["name"] and near(planned["forward"], 16 * module["forward_flops"]), (planned, module)
+    assert near(planned["weight_gradient"], 16 * module["weight_gradient_flops"]), (planned, module)
+# Three times the forward's, which is two operations a parameter and token, and 4 h for a pair of tokens that the causal
+# mask keeps (PaLM, arXiv 2204.02311, appendix B, with a mask). The first layer's gradient goes nowhere.
+tokens, parameters, embedding, layers, hidden = 8192, 8030261248, 128256 * 4096, 32, 4096
+forward = 2 * (parameters - embedding) * tokens + layers * 4 * hidden * tokens * (tokens + 1) / 2
+assert abs(llama["flops"]["total"] / (8 * 3 * forward) - 1) < 0.005, llama["flops"]
+assert near(llama["flops"]["mfu"], llama["flops"]["total"] / (4 * 989.4e12 * llama["makespan"])), llama["flops"]
+assert near(llama["cluster"]["tokens_per_second"], 3 * 8 * 8192 / llama["makespan"]), llama["cluster"]
+PY
+"$MOTET" plan "$out.llama.yaml" devices=16 --summary >"$out"
+grep -q '^cluster     12 x .*; 4 of the job.s 16 devices have no part$' "$out" || fail "devices without a part: $(cat "$out")"
+grep -q '^throughput  [0-9.]* tokens/s, [0-9.]* a device$' "$out" || fail "throughput: $(cat "$out")"
+grep -q 'MFU [0-9.]*%, of what 2 ranks at 1.979 PFLOP/s' "$out" || fail "utilization: $(cat "$out")"
+# What rounding leaves of an idle cause is no line.
+"$MOTET" plan "$out.llama.yaml" --summary "model=$TEST_DATA/models/Qwen2.5-VL-72B-Instruct" 'trainable=[projector, llm]' \
+  parallel.tensor=8 parallel.pipeline=8 workload.images=4x896x896 train.microbatches=32 >"$out"
+if grep -E '[0-9]e-1[0-9] ' "$out"; then fail 'an idle cause of nothing'; fi
 answer() { # words, exit code, text
   code=0
   # shellcheck disable=SC2086
