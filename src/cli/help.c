@@ -14,6 +14,7 @@ void mt_help_overview(const mt_command_table *table, mt_text *text) {
   for (size_t i = 0; i < table->count; i++)
     mt_text_append(text, "  %-10s %s\n", table->commands[i]->name, table->commands[i]->summary);
   mt_text_append(text, "\n  help COMMAND              what a command takes\n"
+                       "  help job                  the keys of a job file\n"
                        "  help --completion SHELL   completion for " MT_COMPLETION_SHELLS "\n"
                        "  --version                 the version\n");
 }
@@ -50,7 +51,7 @@ int mt_help(const mt_command_table *table, int argc, char **argv) {
   } else if (strcmp(first, "--completion") == 0) {
     if (second == NULL || !mt_completion(table, second, &text))
       return usage("completion is there for " MT_COMPLETION_SHELLS ", not for", second != NULL ? second : "");
-  } else {
+  } else if (strcmp(first, "job") != 0 || !mt_help_job(&text)) {
     bool man = strcmp(first, "--man") == 0;
     const char *name = man ? second : first;
     const mt_command *command = name != NULL ? mt_command_find(table, name) : NULL;

@@ -20,6 +20,9 @@ void mt_help_overview(const mt_command_table *table, mt_text *text);
 /** What `motet help COMMAND` says. */
 void mt_help_command(const mt_command *command, mt_text *text);
 
+/** What `motet help job` says: the keys of a job file; false where motet was built without the training runtime. */
+bool mt_help_job(mt_text *text);
+
 /** A man page in man(7): of @p command, or of `motet` itself where it is NULL. */
 void mt_man_page(const mt_command_table *table, const mt_command *command, mt_text *text);
 

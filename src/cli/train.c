@@ -120,7 +120,7 @@ const mt_command mt_command_train = {
     .details =
         "Starts the job's MPI ranks itself when it was not started under mpirun or srun. Goes on from the newest\n"
         "checkpoint in output_dir. Ctrl-C finishes the step and saves. Any key of the job can be given on the\n"
-        "command line, as in train.steps=20. docs/formats/job.md lists the keys.",
+        "command line, as in train.steps=20. 'motet help job' lists the keys.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

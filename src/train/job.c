@@ -1,5 +1,6 @@
 #include "train/job.h"
 
+#include "base/foreign_key.h"
 #include "base/yaml.h"
 #include "train/job_phases.h"
 
@@ -20,13 +21,18 @@ static motet_status place(const reader *state, const yaml_node_t *node, motet_er
   return status;
 }
 
+static bool key_exists(const char *name) { return mt_job_key_find(name) != NULL; }
+
 static motet_status unknown_key(const char *name, motet_error *error) {
-  const char *nearest = mt_job_key_nearest(name);
-  motet_status status =
-      nearest != NULL
-          ? mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; did you mean '%s'?", name, nearest)
-          : mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; docs/formats/job.md lists the keys",
-                         name);
+  const char *foreign = mt_foreign_key(name, key_exists), *nearest = mt_job_key_nearest(name);
+  motet_status status;
+  if (foreign != NULL)
+    status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; here '%s' is for that: %s", name,
+                          foreign, mt_job_key_find(foreign)->meaning);
+  else if (nearest != NULL)
+    status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; did you mean '%s'?", name, nearest);
+  else
+    status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; 'motet help job' lists the keys", name);
   mt_error_key(error, name);
   return status;
 }

@@ -51,7 +51,8 @@ const mt_job_key mt_job_keys[] = {
     INTEGER("parallel.data", parallel.data, 1, 65536, "1", "pipelines that share the data"),
     INTEGER("parallel.context", parallel.context, 1, 65536, "1",
             "ranks of the plane that each pipeline rank is: context parallelism"),
-    INTEGER("parallel.tensor", parallel.tensor, 1, 1, "1", "tensor parallel ranks"),
+    INTEGER("parallel.tensor", parallel.tensor, 1, 1, "1",
+            "ranks that divide each layer: only jobs for a cluster have more"),
     {"parallel.split", MT_JOB_INTEGERS, AT(parallel.split), 0, 100000, NULL, NULL, false,
      "layers of each stage of the sharded regions, in stage order; without it: even"},
 
@@ -302,7 +303,11 @@ motet_status mt_job_key_read(const mt_job_key *key, yaml_document_t *document, c
   if (plain && (*text == 0 || mt_yaml_is_null(text))) return refuse(key, "left without a value", error);
   if (key->kind == MT_JOB_TEXTS && key->choices != NULL && strcmp(text, "all") == 0)
     return take_all(key, error, job);
-  if (list) return refuse(key, "no list", error);
+  if (list) {
+    char quoted[96];
+    snprintf(quoted, sizeof quoted, "no list (in brackets it is one: [%.30s])", text);
+    return refuse(key, quoted, error);
+  }
   if (!plain && (key->kind == MT_JOB_INTEGER || key->kind == MT_JOB_NUMBER))
     return refuse(key, "a quoted text", error);
   return read_scalar(key, text, error, job);

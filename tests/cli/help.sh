@@ -25,6 +25,14 @@ while read -r name; do
     done || exit 1
   fi
 done <"$out.names"
+# Every key of the page on job files, and no other.
+if grep -q '^train$' "$out.names"; then
+  expect 0 help job
+  sed -n 's/^  \([a-z_.]*\)=.*/\1/p' "$out" | sort >"$out.keys"
+  sed -n 's/^| `\([a-z_.]*\)` |.*/\1/p' "$(dirname "$0")/../../docs/formats/job.md" | sort >"$out.page"
+  diff "$out.keys" "$out.page" || fail 'motet help job and docs/formats/job.md have different keys'
+  grep -q "  train.dtype=float32|bfloat16" "$out" && grep -q '(required)$' "$out" || fail "help job: $(cat "$out")"
+fi
 expect 2 help --completion tcsh
 expect 2 help none
 expect 2 help --man none

@@ -212,7 +212,10 @@ static void test_refusals_name_line_key_and_remedy(void **state) {
   static const refusal cases[] = {
       {MINIMAL "  learing_rate: 1\n", "train.learing_rate", "train.learning_rate", 7},
       {MINIMAL "microbatches: 4\n", "microbatches", "train.microbatches", 7},
-      {MINIMAL "completely_else: 4\n", "completely_else", "no key", 7},
+      {MINIMAL "completely_else: 4\n", "completely_else", "'motet help job'", 7},
+      {MINIMAL "  lr: 1e-4\n", "train.lr", "'train.learning_rate' is for that: largest", 7},
+      {MINIMAL "gradient_accumulation_steps: 4\n", "gradient_accumulation_steps", "train.microbatches", 7},
+      {MINIMAL "trainable: llm\n", "trainable", "[llm]", 7},
       {MINIMAL "  microbatches: many\n", "train.microbatches", "whole number from 1", 7},
       {MINIMAL "  microbatches: 0\n", "train.microbatches", "from 1", 7},
       {MINIMAL "  microbatches: 2.5\n", "train.microbatches", "whole number", 7},

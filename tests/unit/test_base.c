@@ -2,6 +2,7 @@
 #include "base/array.h"
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/foreign_key.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -148,6 +149,38 @@ static void test_median(void **state) {
   assert_float_equal(mt_median(NULL, 0), 0, 0);
 }
 
+static bool training_key(const char *key) {
+  static const char *const keys[] = {"train.learning_rate", "train.global_batch", "memory.recompute",
+                                     "parallel.tensor"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  return false;
+}
+
+static bool cluster_key(const char *key) {
+  return strcmp(key, "workload.samples") == 0 || strcmp(key, "parallel.recompute") == 0;
+}
+
+static void test_foreign_keys_by_what_a_job_has(void **state) {
+  (void)state;
+  assert_string_equal(mt_foreign_key("lr", training_key), "train.learning_rate");
+  assert_string_equal(mt_foreign_key("train.lr", training_key), "train.learning_rate");
+  assert_string_equal(mt_foreign_key("--Tensor-Model-Parallel-Size", training_key), "parallel.tensor");
+  /* HuggingFace's per_device_train_batch_size and Megatron-LM's recompute_granularity: of each kind of job its own.
+   */
+  assert_string_equal(mt_foreign_key("per_device_train_batch_size", training_key), "train.global_batch");
+  assert_string_equal(mt_foreign_key("per_device_train_batch_size", cluster_key), "workload.samples");
+  assert_string_equal(mt_foreign_key("recompute_granularity", training_key), "memory.recompute");
+  assert_string_equal(mt_foreign_key("recompute_granularity", cluster_key), "parallel.recompute");
+  assert_null(mt_foreign_key("lr", cluster_key));
+  assert_null(mt_foreign_key("anything", training_key));
+  assert_null(mt_foreign_key("", training_key));
+  char endless[300];
+  memset(endless, 'l', sizeof endless - 1);
+  endless[sizeof endless - 1] = 0;
+  assert_null(mt_foreign_key(endless, training_key));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_counted_nouns),
@@ -156,6 +189,7 @@ int main(void) {
       cmocka_unit_test(test_arena_refuses_overflow_and_aligns),
       cmocka_unit_test(test_array_grows),
       cmocka_unit_test(test_median),
+      cmocka_unit_test(test_foreign_keys_by_what_a_job_has),
       cmocka_unit_test(test_random_streams_are_apart_and_unbiased),
       cmocka_unit_test(test_digest_is_a_known_function),
       cmocka_unit_test(test_file_write_replaces_whole),
