@@ -43,8 +43,7 @@ static json_t *job_members(const mt_cluster_setup *setup, const mt_plan *plan) {
   return members;
 }
 
-/* What the numbers below are about. */
-static int print_cluster(const mt_cluster_setup *setup, const mt_plan *plan) {
+static void put_cluster(const mt_cluster_setup *setup, mt_text *out) {
   const mt_parallel *parallel = trunk_of(setup);
   const struct {
     const char *name;
@@ -52,33 +51,45 @@ static int print_cluster(const mt_cluster_setup *setup, const mt_plan *plan) {
   } degrees[] = {{"tensor", parallel->tensor}, {"ulysses", parallel->ulysses},   {"ring", parallel->ring},
                  {"data", parallel->data},     {"pipeline", parallel->pipeline}, {"expert", parallel->expert}};
   int32_t devices = devices_of(setup);
-  double tokens = throughput(setup, plan);
-  mt_text out = {0};
-  mt_text_append(&out, "cluster     %d x %s:", devices, setup->cluster.device.name);
+  mt_text_append(out, "%d x %s:", devices, setup->cluster.device.name);
   for (size_t d = 0; d < sizeof degrees / sizeof *degrees; d++)
-    if (degrees[d].degree > 1 || d == 4) mt_text_append(&out, " %s %d,", degrees[d].name, degrees[d].degree);
-  mt_text_append(&out, " of which one replica is shown; a rank is %s",
+    if (degrees[d].degree > 1 || d == 4) mt_text_append(out, " %s %d,", degrees[d].name, degrees[d].degree);
+  mt_text_append(out, " of which one replica is shown; a rank is %s",
                  mt_counted(mt_parallel_cell(parallel), "device").text);
   if (setup->job->devices > devices)
-    mt_text_append(&out, "; %.0f of the job's %.0f devices have no part", setup->job->devices - devices,
+    mt_text_append(out, "; %.0f of the job's %.0f devices have no part", setup->job->devices - devices,
                    setup->job->devices);
-  mt_text_append(&out, "\n");
-  if (tokens > 0) {
-    mt_text_append(&out, "throughput  ");
-    mt_words_number(&out, tokens, 4);
-    mt_text_append(&out, " tokens/s, ");
-    mt_words_number(&out, tokens / devices, 4);
-    mt_text_append(&out, " a device\n");
-  }
-  int code = out.failed ? MT_EXIT_FAILURE : mt_cli_print(out.data);
-  mt_text_free(&out);
-  return code;
+}
+
+/* Nothing for a generator. */
+static void put_throughput(const mt_cluster_setup *setup, const mt_plan *plan, mt_text *out) {
+  double tokens = throughput(setup, plan);
+  if (!(tokens > 0)) return;
+  mt_words_number(out, tokens, 4);
+  mt_text_append(out, " tokens/s, ");
+  mt_words_number(out, tokens / devices_of(setup), 4);
+  mt_text_append(out, " a device");
 }
 
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {
-  int code = options->json ? MT_EXIT_DONE : print_cluster(setup, &made->plan);
-  if (code != MT_EXIT_DONE) return code;
-  return mt_job_plan_present(&made->plan, made->schedule, options, job_members(setup, &made->plan));
+  mt_text cluster = {0}, rate = {0}, out = {0};
+  put_cluster(setup, &cluster);
+  put_throughput(setup, &made->plan, &rate);
+  if (!cluster.failed) mt_text_append(&out, "cluster     %s\n", cluster.data);
+  if (rate.length > 0 && !rate.failed) mt_text_append(&out, "throughput  %s\n", rate.data);
+  mt_page_fact facts[] = {{"cluster", cluster.data}, {"throughput", rate.data}};
+  mt_job_plan_options shown = *options;
+  shown.facts = facts;
+  shown.fact_count = rate.length > 0 ? 2 : 1;
+  int code = cluster.failed || rate.failed || out.failed ? MT_EXIT_FAILURE
+             : options->json                             ? MT_EXIT_DONE
+                                                         : mt_cli_print(out.data);
+  if (code == MT_EXIT_DONE)
+    code = mt_job_plan_present(&made->plan, made->schedule, &shown, job_members(setup, &made->plan));
+  mt_text_free(&cluster);
+  mt_text_free(&rate);
+  mt_text_free(&out);
+  return code;
 }
 
 int mt_cluster_plan_present(const char *path, int override_count, char *const *overrides,

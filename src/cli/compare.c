@@ -43,12 +43,12 @@ static void print_row(mt_text *text, const char *name, const mt_comparison_pair 
   char difference[16] = "";
   if (pair->simulated >= 5e-7) /* what the column shows as more than zero */
     snprintf(difference, sizeof difference, "%+.1f%%", 100 * (pair->measured / pair->simulated - 1));
-  mt_text_append(text, "  %-12s %12.6f %12.6f %9s\n", name, pair->measured, pair->simulated, difference);
+  mt_text_append(text, "  %-12s %12.6f %12.6f %11s\n", name, pair->measured, pair->simulated, difference);
 }
 
 static void print_table(const mt_comparison *comparison, mt_text *text) {
-  mt_text_append(text, "seconds, medians of %s\n  %-12s %12s %12s %9s\n",
-                 mt_counted(comparison->steps, "step").text, "", "measured", "simulated", "");
+  mt_text_append(text, "seconds, medians of %s\n  %-12s %12s %12s %11s\n",
+                 mt_counted(comparison->steps, "step").text, "", "measured", "simulated", "difference");
   print_row(text, "makespan", &comparison->makespan);
   for (int32_t rank = 0; rank < comparison->rank_count; rank++) {
     char name[32];

@@ -227,7 +227,8 @@ static void check_use(const mt_command *command, const generate_options *chosen,
 
 static motet_status check(const generate_options *chosen, int words, motet_error *error) {
   if (words != 1)
-    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "generate takes one model directory or run, not %d", words);
+    return mt_error_set(error, MOTET_ERROR_ARGUMENT, "generate takes one model directory or run, not %d%s", words,
+                        words > 1 ? "; each picture has its own --image" : "");
   const int32_t media = chosen->images.count + chosen->videos.count;
   if (chosen->data != NULL && media > 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--data and --image or --video exclude each other");

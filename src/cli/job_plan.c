@@ -14,6 +14,8 @@ int mt_job_plan_present(const mt_plan *plan, const char *schedule, const mt_job_
                                   .trace_path = options->trace_path,
                                   .trace_format = options->trace_format,
                                   .page_path = options->page_path,
+                                  .facts = options->facts,
+                                  .fact_count = options->fact_count,
                                   .costs = &plan->costs,
                                   .json = options->json,
                                   .summary = options->summary,

@@ -3,6 +3,7 @@
 #define MT_CLI_JOB_PLAN_H
 
 #include "order/plan.h"
+#include "report/page.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,6 +12,8 @@ typedef struct mt_job_plan_options {
   const char *program_path, *trace_path, *page_path; /* written if not NULL */
   const char *job_path;                              /* of a search: the job that was found; or NULL */
   const char *trace_format;                          /* as mt_trace_files_write() takes it */
+  const mt_page_fact *facts;                         /* of the page: what the plan is about */
+  int32_t fact_count;
   bool json, summary;
 } mt_job_plan_options;
 

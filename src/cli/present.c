@@ -43,7 +43,9 @@ static motet_status write_trace(const mt_presentation *presentation, motet_error
 static motet_status write_page(const mt_presentation *presentation, motet_error *error) {
   const mt_report_plan *report = &presentation->report;
   mt_page page = {.title = report->schedule != NULL ? report->schedule : report->program->schedule,
-                  .side_count = 1};
+                  .side_count = 1,
+                  .facts = presentation->facts,
+                  .fact_count = presentation->fact_count};
   mt_page_side *side = &page.sides[0];
   *side = (mt_page_side){.title = "plan",
                          .program = report->program,

@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "report/document.h"
+#include "report/page.h"
 
 typedef struct mt_presentation {
   mt_report_plan report;
@@ -14,7 +15,9 @@ typedef struct mt_presentation {
   const char *page_path;      /* write the report's page there, or NULL */
   const mt_cost_table *costs; /* what was simulated with, for the page and the program's file; NULL: not known */
   bool json;
-  bool summary;  /* without the timeline */
+  bool summary;              /* without the timeline */
+  const mt_page_fact *facts; /* for the page: what the plan is about */
+  int32_t fact_count;
   json_t *extra; /* members to add to the JSON document, or NULL; stays the caller's */
 } mt_presentation;
 

@@ -20,6 +20,13 @@ static motet_status parse_placement(const char *text, motet_error *error, motet_
   return MOTET_OK;
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), part = strlen(end);
+  return length > part && strcmp(text + length - part, end) == 0;
+}
+
+bool mt_program_file_is_job(const char *path) { return ends_with(path, ".yaml") || ends_with(path, ".yml"); }
+
 motet_status mt_program_file_read(const char *path, const char *format, const char *placement, motet_error *error,
                                   mt_program_file *file) {
   *file = (mt_program_file){0};
@@ -30,6 +37,15 @@ motet_status mt_program_file_read(const char *path, const char *format, const ch
   if (!automatic && strcmp(format, "program") != 0 && strcmp(format, "pytorch-csv") != 0)
     return mt_error_set(error, MOTET_ERROR_ARGUMENT, "--format: '%s' is none of auto, program, pytorch-csv",
                         format);
+  if (automatic && mt_program_file_is_job(path)) {
+    mt_error_set(
+        error, MOTET_ERROR_ARGUMENT,
+        "a program or an order belongs here, and by its name this is a job: 'motet plan %s -o plan.json' makes "
+        "its program",
+        path);
+    mt_error_place(error, path, 0);
+    return MOTET_ERROR_ARGUMENT;
+  }
   char *content;
   size_t bytes;
   status = mt_file_read(path, error, &content, &bytes);

@@ -12,6 +12,9 @@ typedef struct mt_program_file {
   bool explicit_transfers; /* a foreign order that brought its own sends and receives */
 } mt_program_file;
 
+/** Whether the file is a job by its name. */
+bool mt_program_file_is_job(const char *path);
+
 /**
  * Reads @p path.
  * @param format    "auto", "program" or "pytorch-csv"; NULL: auto, by the first character of the content

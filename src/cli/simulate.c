@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/job_plan.h"
 #include "cli/present.h"
+#include "cli/program_file.h"
 #include "cli/timed_program.h"
 #include "cli/trace_files.h"
 #include "order/cluster_job.h"
@@ -61,12 +62,6 @@ static int run_file(const char *path, const simulate_options *chosen) {
   return code;
 }
 
-static bool names_job(const char *path) {
-  size_t length = strlen(path);
-  return (length > 5 && strcmp(path + length - 5, ".yaml") == 0) ||
-         (length > 4 && strcmp(path + length - 4, ".yml") == 0);
-}
-
 static int run(const mt_command *command, int argc, char **argv) {
   simulate_options chosen = {0};
   motet_error error;
@@ -75,15 +70,15 @@ static int run(const mt_command *command, int argc, char **argv) {
   int words = mt_cli_parse(command, argc, argv, &chosen, &given, &error);
   if (words >= 0 && words < 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes a program, a PyTorch order or a job file");
-  else if (words > 0 && !names_job(argv[0]) && words > 1)
+  else if (words > 0 && !mt_program_file_is_job(argv[0]) && words > 1)
     mt_error_set(&error, MOTET_ERROR_ARGUMENT, "simulate takes one FILE, not %d", words);
   else if (words > 0)
     mt_trace_format_choose(chosen.trace, chosen.hta, &chosen.trace_format, &error);
   static const char *const of_files[] = {"unit", "format", "placement", "alpha", "beta", NULL};
-  if (words > 0 && names_job(argv[0]))
+  if (words > 0 && mt_program_file_is_job(argv[0]))
     mt_cli_refuse_given(command, given, of_files, "is for programs and orders; a job says all of it", &error);
   if (error.status != MOTET_OK) return mt_cli_usage(command, &error, chosen.json);
-  if (!names_job(argv[0])) return run_file(argv[0], &chosen);
+  if (!mt_program_file_is_job(argv[0])) return run_file(argv[0], &chosen);
   mt_job_plan_options how = {.trace_path = chosen.trace,
                              .trace_format = chosen.trace_format,
                              .json = chosen.json,

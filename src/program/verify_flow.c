@@ -1,6 +1,8 @@
 /* Rule 2, the driver: walks every rank's list once. */
 #include "program/verify_walk.h"
 
+#include <stdio.h>
+
 static const mt_walk_function functions[MOTET_INSTRUCTION_KINDS] = {
     [MOTET_FWD] = mt_walk_forward,
     [MOTET_BWD] = mt_walk_backward,
@@ -45,6 +47,13 @@ static void start_rank(mt_walk *walk, int32_t rank) {
   walk->peak.bytes = walk->live.bytes;
 }
 
+/* Bytes, and where they are many how many gigabytes. */
+static const char *bytes_text(int64_t bytes, const char *unit, char text[48]) {
+  int length = snprintf(text, 48, "%lld%s", (long long)bytes, unit);
+  if (bytes >= 1000000000) snprintf(text + length, 48 - (size_t)length, " (%.4g GB)", (double)bytes / 1e9);
+  return text;
+}
+
 static void judge_memory(mt_walk *walk) {
   mt_verifier *verifier = walk->verifier;
   const motet_program *p = verifier->program;
@@ -56,7 +65,7 @@ static void judge_memory(mt_walk *walk) {
     return;
   }
   if (p->memory_cap == 0 || walk->peak.bytes <= p->memory_cap) return;
-  char text[MT_VERIFY_TEXT_SIZE] = "the weights it holds";
+  char text[MT_VERIFY_TEXT_SIZE] = "the weights it holds", needed[48], more[48], cap[48];
   if (walk->peak_instruction >= 0) {
     const motet_instruction *instruction = &p->instructions[p->rank_begin[walk->rank] + walk->peak_instruction];
     mt_verify_instruction_text(verifier, instruction, text);
@@ -64,9 +73,9 @@ static void judge_memory(mt_walk *walk) {
     region = "at ";
   }
   mt_verify_refuse(verifier, MT_RULE_MEMORY, walk->rank, walk->peak_instruction, microbatch,
-                   "rank %d needs %lld bytes %s%s, %lld more than the cap of %lld", walk->rank,
-                   (long long)walk->peak.bytes, region, text, (long long)(walk->peak.bytes - p->memory_cap),
-                   (long long)p->memory_cap);
+                   "rank %d needs %s %s%s, %s more than the cap of %s", walk->rank,
+                   bytes_text(walk->peak.bytes, " bytes", needed), region, text,
+                   bytes_text(walk->peak.bytes - p->memory_cap, "", more), bytes_text(p->memory_cap, "", cap));
 }
 
 static motet_status walk_rank(mt_walk *walk) {

@@ -57,6 +57,8 @@ grep -q 'MFU [0-9.]*%, of what 2 ranks at 1.979 PFLOP/s' "$out" || fail "utiliza
 "$MOTET" plan "$out.llama.yaml" --summary "model=$TEST_DATA/models/Qwen2.5-VL-72B-Instruct" 'trainable=[projector, llm]' \
   parallel.tensor=8 parallel.pipeline=8 workload.images=4x896x896 train.microbatches=32 >"$out"
 if grep -E '[0-9]e-1[0-9] ' "$out"; then fail 'an idle cause of nothing'; fi
+"$MOTET" plan "$out.yaml" --report "$out.html" --summary >"$out"
+grep -q '"cluster","32 x H100' "$out.html" || fail 'the page does not say which cluster'
 answer() { # words, exit code, text
   code=0
   # shellcheck disable=SC2086
@@ -65,6 +67,7 @@ answer() { # words, exit code, text
   grep -q "$3" "$out" || fail "$1: $(cat "$out")"
 }
 answer cluster.memory=4GB 1 '"rule": "memory"'
+answer cluster.memory=4GB 1 'bytes ([0-9.]* GB) at .* more than the cap of 4000000000 (4 GB)'
 answer cluster=tpu 2 'presets are'
 answer parallel.tenser=4 2 'parallel.tensor'
 answer parallel.pipeline=0 2 '"key": "parallel.pipeline"'

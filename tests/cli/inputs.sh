@@ -55,6 +55,12 @@ for words in "" --search cluster=h100; do
   [ "$(field line <"$out")" = 3 ] || fail "the second document's line: $(cat "$out")"
 done
 
+# A job where a program belongs: what makes the program of it.
+for words in 'verify job.yaml' 'show job.yaml' 'report job.yaml -o page.html' 'report plan.json --against job.yml -o page.html'; do
+  # shellcheck disable=SC2086
+  expect 2 $words && grep -q "'motet plan job.ya\{0,1\}ml -o plan.json' makes its program" "$out.err" || fail "$words: $(cat "$out.err")"
+done
+
 # A pipe with a writer is read like a file.
 expect 0 verify plan.json --json
 cp "$out" answer

@@ -79,7 +79,7 @@ function makePanels(page, view, box) {
   for (const [timeline, canvas, strip, words, title] of panels) {
     const panel = view.addPanel(timeline, canvas, strip, words);
     const { program } = panel;
-    title.append(panelTitle(panel) || "Step", element("span", {}, timeWords(timeline.makespan, timeline.makespan, 6) + ", " + program.ranks + " ranks, " +
+    title.append(panelTitle(panel) || "Step", element("span", {}, timeWords(timeline.makespan, timeline.makespan, 6) + ", " + rankWords(program.ranks) + ", " +
       percentWords(timeline.idleShare) + " idle"));
     listen(view, panel, document.getElementById("tip"));
   }

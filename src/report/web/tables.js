@@ -69,7 +69,7 @@ function summaryTable(page, view) {
   const rows = [
     ["step", ...every(timeline => timeWords(timeline.makespan, timeline.makespan, 6))],
     ["schedule", ...every((timeline, program) => words(program.schedule || "not known"))],
-    ["program", ...every((timeline, program) => words(program.ranks + " ranks, " + program.microbatches + " microbatches, " +
+    ["program", ...every((timeline, program) => words(rankWords(program.ranks) + ", " + program.microbatches + " microbatches, " +
       program.count + " instructions, " + (program.verified ? "verified" : "not verified") + ", digest " + program.digest))],
     ["idle", ...every(timeline => percentWords(timeline.idleShare) + " of all rank time")],
     ["bubble", ...every(timeline => percentWords(timeline.bubbleWhole) + " of the step, " + percentWords(timeline.bubbleStage) + " of the worst rank's body")],

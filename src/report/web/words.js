@@ -16,6 +16,7 @@ function timeWords(seconds, largest = Math.abs(seconds), digits = 4) {
   return numberWords(seconds * unit.perSecond, digits) + " " + unit.name;
 }
 
+function rankWords(count) { return count + (count === 1 ? " rank" : " ranks"); }
 function percentWords(share) { return Number.isFinite(share) ? (100 * share).toFixed(1) + "%" : "–"; }
 
 function signedPercent(share) {
