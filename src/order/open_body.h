@@ -10,10 +10,4 @@ motet_status mt_order_body(mt_arena *arena, const mt_derivation *derivation, con
                            const mt_order_options *options, bool quick, motet_error *error,
                            const mt_derivation **ordered);
 
-/** A makespan that no order of the derivation's work is below, whatever the order of its body: no rank begins
- * before its first input is there, and then it does all its body; all ranks together do all work; a microbatch goes
- * forth and back. */
-motet_status mt_order_open_bound(mt_arena *arena, const mt_derivation *derivation, const mt_cost_table *costs,
-                                 motet_error *error, double *bound);
-
 #endif

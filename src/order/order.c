@@ -2,6 +2,7 @@
 
 #include "order/bound.h"
 #include "order/open_body.h"
+#include "order/open_bound.h"
 #include "order/search.h"
 
 #include <string.h>
@@ -296,7 +297,8 @@ static motet_status set_bound(mt_arena *arena, const mt_instance_request *reques
   result->bound = (double)bound * unit;
   /* The body of an open one could have another order too. Its sums are not the plan's, to the last digits. */
   if (mt_body_is_open(request->derivation)) {
-    motet_status status = mt_order_open_bound(arena, request->derivation, request->costs, error, &result->bound);
+    motet_status status =
+        mt_order_open_bound(arena, request->derivation, request->costs, request->options, error, &result->bound);
     if (status != MOTET_OK) return status;
     if (result->bound > result->makespan * (1.0 - 1e-12)) result->bound = result->makespan;
   }
