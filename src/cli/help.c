@@ -16,12 +16,25 @@ void mt_help_overview(const mt_command_table *table, mt_text *text) {
   mt_text_append(text, "\n  help COMMAND              what a command takes\n"
                        "  help job                  the keys of a job file\n"
                        "  help --completion SHELL   completion for " MT_COMPLETION_SHELLS "\n"
-                       "  --version                 the version\n");
+                       "  --version                 the version\n"
+                       "\nPages called docs/... lie in the source tree, and installed in share/doc/motet.\n");
+}
+
+/* Each way to call it on a line of its own: they stand between bars with blanks round them. */
+static void put_usage(const mt_command *command, mt_text *text) {
+  const char *way = command->arguments, *lead = "usage:";
+  while (way != NULL) {
+    const char *bar = strstr(way, " | ");
+    mt_text_append(text, "%s motet %s %.*s\n", lead, command->name,
+                   (int)(bar != NULL ? bar - way : (long)strlen(way)), way);
+    way = bar != NULL ? bar + 3 : NULL;
+    lead = "   or:";
+  }
 }
 
 void mt_help_command(const mt_command *command, mt_text *text) {
-  mt_text_append(text, "usage: motet %s %s\n\n%s.\n\n%s\n", command->name, command->arguments, command->summary,
-                 command->details);
+  put_usage(command, text);
+  mt_text_append(text, "\n%s.\n\n%s\n", command->summary, command->details);
   if (command->option_count > 0) mt_text_append(text, "\n");
   for (size_t i = 0; i < command->option_count; i++) {
     const mt_option *option = &command->options[i];

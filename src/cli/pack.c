@@ -23,20 +23,23 @@ typedef struct pack_options {
 
 static const mt_option options[] = {
     {"ranks", MT_OPTION_COUNT, offsetof(pack_options, ranks), "N", "ranks to cut into groups"},
-    {"cost", MT_OPTION_TEXT, offsetof(pack_options, cost), "FILE", "coefficients of a group's time (JSON)"},
+    {"cost", MT_OPTION_TEXT, offsetof(pack_options, cost), "FILE",
+     "coefficients of a group's time (JSON; docs/pack.md tells which and has a file)"},
     {"memory-tokens", MT_OPTION_SIZE, offsetof(pack_options, memory_tokens), "N",
-     "tokens that one rank's memory takes"},
+     "tokens that one rank's memory takes; a group of d ranks takes d times as many"},
     {"batch", MT_OPTION_TEXT, offsetof(pack_options, batch), "n|all|auto",
-     "sequences a microbatch in file order, one microbatch, or as many as memory asks for [all]"},
+     "n sequences a microbatch, in file order; all: one microbatch, what finds no room is left over; auto: as many "
+     "microbatches as it takes [all]"},
     {"scope", MT_OPTION_TEXT, offsetof(pack_options, scope), "microbatch|global",
      "a barrier behind every microbatch, or none [microbatch]"},
     {"degrees", MT_OPTION_TEXT, offsetof(pack_options, degrees), "SET",
-     "all | pow2 | divisors:28 | list:1,2,3 | usp:HEADS,RINGS [all]"},
-    {"ranks-per-node", MT_OPTION_COUNT, offsetof(pack_options, ranks_per_node), "N", "for the placement [8]"},
+     "sizes that groups may have: all | pow2 | divisors:28 | list:1,2,3 | usp:HEADS,RINGS [all]"},
+    {"ranks-per-node", MT_OPTION_COUNT, offsetof(pack_options, ranks_per_node), "N",
+     "groups lie inside of nodes where they can [8]"},
     {"group-budget", MT_OPTION_COUNT, offsetof(pack_options, group_budget), "N",
      "most distinct rank sets of two ranks or more [no limit]"},
     {"planner", MT_OPTION_TEXT, offsetof(pack_options, planner), "NAME",
-     "best | bfd-dp | static:16 | pow2-greedy | lpt [best]"},
+     "best, or a simpler one to compare with: bfd-dp | static:16 | pow2-greedy | lpt [best]"},
     {"deadline-ms", MT_OPTION_POSITIVE, offsetof(pack_options, deadline_ms), "MS",
      "effort of the search; counted, so that it is the same everywhere [1, more beyond 512 sequences]"},
     {"count", MT_OPTION_COUNT, offsetof(pack_options, count), "N", "sequences drawn from a distribution [512]"},
@@ -242,13 +245,28 @@ static void append_group(mt_text *text, const motet_pack_plan *plan, const motet
   mt_text_append(text, "\n");
 }
 
+enum { GROUPS_SHOWN = 48, DEFERRED_SHOWN = 16 };
+
+/* What a plan of the one microbatch, or of those of a fixed length, leaves for later. */
+static void append_deferred(mt_text *text, const motet_pack_plan *plan, const mt_trace *trace) {
+  if (plan->deferred_count == 0) return;
+  mt_text_append(text, "\ndeferred, no room for %s:", mt_counted(plan->deferred_count, "sequence").text);
+  for (int64_t i = 0; i < plan->deferred_count && i < DEFERRED_SHOWN; i++)
+    mt_text_append(text, " %s", trace->items[plan->deferred[i]].id);
+  if (plan->deferred_count > DEFERRED_SHOWN)
+    mt_text_append(text, " and %lld more", (long long)(plan->deferred_count - DEFERRED_SHOWN));
+  mt_text_append(text, "\n--batch auto makes as many microbatches as all of them need\n");
+}
+
 static int print_plan(const motet_pack_plan *plan, double seconds, const mt_trace *trace, const char *planner) {
-  enum { GROUPS_SHOWN = 48 };
   mt_terminal terminal = mt_terminal_find();
   mt_text text = {0};
-  mt_text_append(&text, "%s: %.6g s, proven bound %.6g s, gap %.2f %% (%s); planned in %.3g ms\n", planner,
-                 plan->value, plan->lower_bound, 100 * gap_of(plan), motet_pack_stop_name(plan->stop),
-                 1e3 * seconds);
+  mt_text_append(&text, "%s: %.6g s", planner, plan->value);
+  if (plan->deferred_count > 0)
+    mt_text_append(&text, " for %lld of %s", (long long)(trace->count - plan->deferred_count),
+                   mt_counted(trace->count, "sequence").text);
+  mt_text_append(&text, ", proven bound %.6g s, gap %.2f %% (%s); planned in %.3g ms\n", plan->lower_bound,
+                 100 * gap_of(plan), motet_pack_stop_name(plan->stop), 1e3 * seconds);
   for (int64_t m = 0; m < plan->microbatch_count; m++) {
     const motet_pack_microbatch *microbatch = &plan->microbatches[m];
     double busy = 0;
@@ -264,10 +282,8 @@ static int print_plan(const motet_pack_plan *plan, double seconds, const mt_trac
       mt_text_append(&text, "  ... and %s more\n",
                      mt_counted(microbatch->group_count - GROUPS_SHOWN, "group").text);
   }
-  if (plan->deferred_count > 0) mt_text_append(&text, "\ndeferred, no room:");
-  for (int64_t i = 0; i < plan->deferred_count; i++)
-    mt_text_append(&text, " %s", trace->items[plan->deferred[i]].id);
-  mt_text_append(&text, "%s\n%d distinct rank sets\n", plan->deferred_count > 0 ? "\n" : "", plan->distinct_groups);
+  append_deferred(&text, plan, trace);
+  mt_text_append(&text, "\n%d distinct rank sets\n", plan->distinct_groups);
   int code = text.data != NULL && !text.failed ? mt_cli_print(text.data) : MT_EXIT_FAILURE;
   mt_text_free(&text);
   return code;

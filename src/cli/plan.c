@@ -27,7 +27,7 @@ static const mt_option options[] = {
      "Megatron-LM pipeline layout in place of a schedule, as in 'Et*3|(tt|)*29,m|L'; --unit gives times of one "
      "layer"},
     {"unit", MT_OPTION_TEXT, offsetof(plan_options, unit), "TEXT",
-     "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w for a split backward"},
+     "times per region, as in 'vision: f=1; llm: f=1, b=2'; x and w are the backward's input and weight gradients"},
     {"ranks", MT_OPTION_COUNT, offsetof(plan_options, ranks), "P", "ranks of one pipeline"},
     {"microbatches", MT_OPTION_COUNT, offsetof(plan_options, microbatches), "M", "microbatches of one pipeline"},
     {"replicas", MT_OPTION_COUNT, offsetof(plan_options, replicas), "D", "data-parallel pipelines (1)"},
@@ -38,7 +38,7 @@ static const mt_option options[] = {
     {"split", MT_OPTION_TEXT, offsetof(plan_options, split), "COUNTS",
      "layers of each stage of the Sharded regions, separated by commas (even)"},
     {"alpha", MT_OPTION_NUMBER, offsetof(plan_options, alpha), "SECONDS", "latency of a transfer (0)"},
-    {"beta", MT_OPTION_POSITIVE, offsetof(plan_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"beta", MT_OPTION_POSITIVE, offsetof(plan_options, beta), "BYTES/S", "bytes per second of a link (unlimited)"},
     {"bytes", MT_OPTION_INTEGER, offsetof(plan_options, bytes), "BYTES",
      "size of an activation and of its gradient (0)"},
     {"memory-cap", MT_OPTION_SIZE, offsetof(plan_options, memory_cap), "BYTES", "refuse a rank that needs more"},
@@ -198,11 +198,17 @@ const mt_command mt_command_plan = {
         "--microbatches M [options] | JOB.yaml [key=value ...] [--search] [options]",
     .summary = "derive, order, prove and simulate a schedule",
     .details =
+        "A schedule says for each region, one or several modules of the model, how it lies on the ranks of a\n"
+        "pipeline. Sharded (1f1b, zb1p, zbv, ...): each rank has some of its layers, the usual pipeline.\n"
+        "Transposed (transpose): every rank has all of its layers, and each microbatch is computed by one of\n"
+        "them where that would idle. inline: it rides on a neighbour's first or last stage. docs/algebra.md\n"
+        "has all of them.\n\n"
         "On unit costs: f and b are the forward and backward times of a whole rank's share for a Sharded\n"
-        "region, and per microbatch for a transposed or inline one. For a job: the plan of its first step\n"
-        "on measured costs (see 'motet help profile'); for one with the key `cluster`: a step of one replica on\n"
-        "forecasts for that cluster, a rank being a cell of devices (docs/formats/cluster-job.md). --search\n"
-        "finds the best plan for its model, cluster and workload (docs/search.md).",
+        "region, and per microbatch for a transposed or inline one.\n\n"
+        "For a job: the plan of its first step on measured costs (see 'motet help profile'); 'motet help job'\n"
+        "lists its keys. For one with the key `cluster`: a step of one replica on forecasts for that cluster, a\n"
+        "rank being a cell, the devices that tensor and context parallelism join (docs/formats/cluster-job.md).\n"
+        "--search finds the best plan for its model, cluster and workload (docs/search.md).",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

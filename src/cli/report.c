@@ -32,7 +32,8 @@ static const mt_option options[] = {
     {"format", MT_OPTION_TEXT, offsetof(report_options, format), "auto|program|pytorch-csv", "form of FILE"},
     {"placement", MT_OPTION_TEXT, offsetof(report_options, placement), "loop|v", "how a CSV's stages lie"},
     {"alpha", MT_OPTION_NUMBER, offsetof(report_options, alpha), "SECONDS", "latency of a transfer (0)"},
-    {"beta", MT_OPTION_POSITIVE, offsetof(report_options, beta), "BYTES", "bytes per second of a link (unlimited)"},
+    {"beta", MT_OPTION_POSITIVE, offsetof(report_options, beta), "BYTES/S",
+     "bytes per second of a link (unlimited)"},
     {"json", MT_OPTION_FLAG, offsetof(report_options, json), NULL, "print one JSON document, errors too"},
 };
 

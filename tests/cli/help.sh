@@ -33,6 +33,10 @@ if grep -q '^train$' "$out.names"; then
   diff "$out.keys" "$out.page" || fail 'motet help job and docs/formats/job.md have different keys'
   grep -q "  train.dtype=float32|bfloat16" "$out" && grep -q '(required)$' "$out" || fail "help job: $(cat "$out")"
 fi
+# Each way to call a command has a line.
+expect 0 help plan
+[ "$(grep -c '^usage: motet plan --schedule \|^   or: motet plan --layout \|^   or: motet plan JOB.yaml ' "$out")" -eq 3 ] ||
+  fail "the ways to call plan: $(head -5 "$out")"
 expect 2 help --completion tcsh
 expect 2 help none
 expect 2 help --man none

@@ -24,6 +24,6 @@ for library in "$libraries"/libmotet.so; do
   [ -z "$hidden" ] || fail "libmotet.so shows $hidden"
 done
 for file in share/man/man1/motet-plan.1 share/bash-completion/completions/motet share/zsh/site-functions/_motet \
-  share/fish/vendor_completions.d/motet.fish; do
+  share/fish/vendor_completions.d/motet.fish share/doc/motet/README.md share/doc/motet/formats/job.md; do
   [ -s "$prefix/$file" ] || fail "$file is not installed"
 done

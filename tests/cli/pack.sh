@@ -93,6 +93,10 @@ for m in json.load(open(sys.argv[1]))["microbatches"]:
 expect 0 pack "$large" --ranks 16 --cost "$cost" --memory-tokens 8192 --json
 check 16 8192 microbatch "$large" "deferring"
 [ "$(field deferred <"$out")" != "[]" ] || fail "all of it cannot fit"
+waiting=$(python3 -c 'import json,sys; print(len(json.load(open(sys.argv[1]))["deferred"]))' "$out") of=$(wc -l <"$large")
+expect 0 pack "$large" --ranks 16 --cost "$cost" --memory-tokens 8192
+grep -q "^best: [0-9.]* s for $((of - waiting)) of $of sequences, proven" "$out" && grep -q "^deferred, no room for $waiting sequence" "$out" &&
+  grep -q -e '^--batch auto makes' "$out" || fail "what waits is not said: $(cat "$out")"
 expect 0 pack "$large" --ranks 16 --cost "$cost" --memory-tokens 8192 --batch auto --json
 check 16 8192 microbatch "$large" "auto"
 [ "$(field deferred <"$out")" = "[]" ] || fail "auto defers"
