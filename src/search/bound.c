@@ -210,11 +210,25 @@ motet_status mt_search_load_make(mt_arena *arena, const mt_search_space *space, 
 
 /* ---- bounds ---- */
 
+/* A microbatch's way to the layers that the pipeline cuts and, with whole backwards, back from them: through
+ * encoders that no layer of a stage stands before. Encoders side by side are gone through at once. */
+static double way_to_cut(const mt_search_space *space, const mt_search_load *load, bool split, int32_t begin) {
+  const mt_model *model = space->problem->architecture->model;
+  double most = 0.0, way = 0.0;
+  for (int32_t j = 0; j < space->trunk && begin > 0; j++) {
+    int32_t from = model->modules[j].layer_begin, to = model->modules[j].layer_end;
+    double own = mt_search_sum(load->least_forward, from, to);
+    if (!split) own += mt_search_sum(load->least_backward, from, to);
+    way = space->chain ? way + own : own;
+    most = fmax(most, way);
+  }
+  return most;
+}
+
 /* Whether @p stages stages can each force less than @p limit: their work, and the way of a microbatch to them and,
  * with whole backwards, back. A stage takes as many layers as it may (see partition.c). */
 static bool limit_holds(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t stages,
-                        double limit) {
-  double way = 0.0;
+                        double way, double limit) {
   int32_t layer = begin;
   for (int32_t s = 0; s < stages && layer < end; s++) {
     double work = way;
@@ -227,17 +241,31 @@ static bool limit_holds(const mt_search_load *load, bool split, int32_t begin, i
   return layer == end;
 }
 
-static double pipeline_limit(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t stages) {
+static double pipeline_limit(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t stages,
+                             double way) {
   double low = 0.0,
-         high = (mt_search_sum(load->forward, begin, end) + mt_search_sum(load->backward, begin, end)) * 2;
+         high = way + (mt_search_sum(load->forward, begin, end) + mt_search_sum(load->backward, begin, end)) * 2;
   for (int i = 0; i < 30; i++) {
     double middle = 0.5 * (low + high);
-    if (limit_holds(load, split, begin, end, stages, middle))
+    if (limit_holds(load, split, begin, end, stages, way, middle))
       high = middle;
     else
       low = middle;
   }
   return low;
+}
+
+/* Several chunks a rank: rank r begins behind the first chunks of r ranks, of a layer or more each, and with whole
+ * backwards has their way back behind it. So the ranks together have all of the work, and wait for the sum of
+ * these. */
+static double chunks_limit(const mt_search_load *load, bool split, int32_t begin, int32_t end, int32_t ranks,
+                           double way) {
+  double sum = mt_search_sum(load->forward, begin, end) + mt_search_sum(load->backward, begin, end);
+  for (int32_t r = 0; r < ranks; r++) {
+    sum += way;
+    way += load->least_forward[begin + r] + (split ? 0.0 : load->least_backward[begin + r]);
+  }
+  return sum / ranks;
 }
 
 double mt_search_bound(const mt_search_space *space, const mt_search_load *load, const mt_search_candidate *c) {
@@ -249,7 +277,9 @@ double mt_search_bound(const mt_search_space *space, const mt_search_load *load,
   double bound = (encoders + rest) / mt_search_cells(space, c);
   mt_search_cut(space, c, &begin, &end);
   if (c->dedicated > 0) bound = fmax(encoders / (mt_search_cells(space, c) - c->pipeline), rest / c->pipeline);
-  if (c->chunks == 1) bound = fmax(bound, pipeline_limit(load, split, begin, end, c->pipeline));
+  double way = way_to_cut(space, load, split, begin);
+  bound = fmax(bound, c->chunks == 1 ? pipeline_limit(load, split, begin, end, c->pipeline, way)
+                                     : chunks_limit(load, split, begin, end, c->pipeline, way));
   return fmax(bound, split ? load->way_split : load->way);
 }
 

@@ -96,8 +96,8 @@ typedef struct mt_search_effort {
   double order_seconds; /* as mt_order_options' search_seconds */
   bool reordered;       /* unlike microbatches in the order that a climb finds */
   bool keep;            /* the plan, not only what it takes */
-  double limit; /* seconds: a candidate whose stages show that it takes as long is not planned, its seconds and
-                   bytes are infinite; 0: none */
+  double limit; /* seconds: a candidate whose stages, or any order of its work, take as long is not planned, its
+                   seconds and bytes are infinite; 0: none */
 } mt_search_effort;
 
 /** Derives, lowers, proves and simulates a candidate on the replica with most to do. MOTET_ERROR_ILLEGAL where no

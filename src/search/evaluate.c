@@ -2,6 +2,7 @@
 #include "algebra/skeleton.h"
 #include "motet/program.h"
 #include "order/forecast_costs.h"
+#include "order/open_bound.h"
 #include "search/candidate.h"
 #include "search/partition.h"
 #include "search/reorder.h"
@@ -452,8 +453,17 @@ static bool drop(maker *m, int32_t rank, double over) {
   return dropped;
 }
 
+/* Whether no order of what has been derived is faster than the limit; giving up activations only takes longer. */
+static motet_status is_slow(maker *m, double limit, bool *slow) {
+  const mt_order_options options = {.output_bytes = m->sizes.output_bytes};
+  double bound;
+  motet_status status = mt_order_open_bound(m->arena, m->derivation, &m->costs, &options, m->error, &bound);
+  *slow = status == MOTET_OK && bound * (1 - 1e-9) >= limit;
+  return status;
+}
+
 /* Plans, weighs, and drops activations where a cell holds too much, until it fits or nothing is left to drop. */
-static motet_status plan_within(maker *m, double search_seconds, bool keep) {
+static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   enum { ROUNDS = 6 };
   double cap = m->space->problem->memory_bytes;
   double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
@@ -462,9 +472,12 @@ static motet_status plan_within(maker *m, double search_seconds, bool keep) {
   m->forecast.savings = m->savings;
   mt_plan plan;
   for (int round = 0;; round++) {
+    bool slow = false;
     motet_status status = fill_tables(m);
-    if (status == MOTET_OK) status = make_plan(m, search_seconds, keep, &plan);
-    if (status != MOTET_OK) return status;
+    if (status == MOTET_OK && round == 0 && effort->limit > 0) status = is_slow(m, effort->limit, &slow);
+    if (slow) m->result->seconds = m->result->memory_bytes = INFINITY;
+    if (status == MOTET_OK && !slow) status = make_plan(m, effort->order_seconds, effort->keep, &plan);
+    if (status != MOTET_OK || slow) return status;
     weigh(m, &plan, bytes);
     bool dropped = false;
     if (m->result->memory_bytes > cap && round < ROUNDS) {
@@ -483,7 +496,7 @@ static motet_status plan_within(maker *m, double search_seconds, bool keep) {
   m->result->microbatch = m->microbatch;
   m->result->cell_bytes = bytes;
   m->result->derivation = m->derivation;
-  if (keep)
+  if (effort->keep)
     m->result->plan = plan;
   else
     mt_plan_free(&plan);
@@ -517,7 +530,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   }
   if (status == MOTET_OK) status = derive(&m);
   if (status == MOTET_OK && effort->reordered) status = reorder(&m);
-  return status == MOTET_OK ? plan_within(&m, effort->order_seconds, effort->keep) : status;
+  return status == MOTET_OK ? plan_within(&m, effort) : status;
 }
 
 void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {

@@ -13,6 +13,7 @@ typedef struct finder {
   int32_t stages;
   double *work, *head, *tail; /* [layers + 1] sums before a layer: all microbatches; one forward; one backward */
   double path;                /* a microbatch's way back */
+  int32_t *rank;              /* [stages] */
   double *load;               /* [ranks] room of order_bound() */
   int64_t *bytes;             /* [ranks] room of excess() */
   int64_t *fixed, *saved;     /* [layers + 1] bytes before a layer */
@@ -36,9 +37,9 @@ static double forced(const finder *f, int32_t stage, int32_t begin, int32_t end)
   return work + f->head[begin] + way_back(f, begin) + stage * r->lag * (back ? 2 : 1);
 }
 
-static int32_t rank_of(const finder *f, int32_t stage) {
-  int32_t ranks = f->request->ranks, chunk = stage / ranks, slot = stage % ranks;
-  return f->request->folded && chunk % 2 == 1 ? ranks - 1 - slot : slot;
+static int32_t rank_of(const mt_partition_request *r, int32_t stage) {
+  int32_t chunk = stage / r->ranks, slot = stage % r->ranks;
+  return r->folded && chunk % 2 == 1 ? r->ranks - 1 - slot : slot;
 }
 
 /* Microbatches of a stage that its rank holds at once. */
@@ -47,18 +48,19 @@ static int64_t held(const finder *f, int32_t stage) {
 }
 
 /* No order of the partition is faster: ranks' work behind the way to their first chunks, the way back, and the way
- * of one microbatch. */
-static double order_bound(finder *f, const int32_t *split) {
+ * of one microbatch. Where that is @p limit or more, some of it that is. */
+static double order_bound(finder *f, const int32_t *split, double limit) {
   const mt_partition_request *r = f->request;
   double most = f->head[r->layers] + f->path;
   for (int32_t rank = 0; rank < r->ranks; rank++) f->load[rank] = 0.0;
   for (int32_t s = 0, begin = 0; s < f->stages; begin += split[s++]) {
-    int32_t rank = rank_of(f, s), end = begin + split[s];
-    if (s < r->ranks) f->load[rank] += f->head[begin] + way_back(f, begin);
-    f->load[rank] += f->work[end] - f->work[begin];
+    int32_t end = begin + split[s];
+    double *load = &f->load[f->rank[s]];
+    if (s < r->ranks) *load += f->head[begin] + way_back(f, begin);
+    *load += f->work[end] - f->work[begin];
+    if (*load > most) most = *load;
+    if (most >= limit) break;
   }
-  for (int32_t rank = 0; rank < r->ranks; rank++)
-    if (f->load[rank] > most) most = f->load[rank];
   return most;
 }
 
@@ -75,7 +77,7 @@ static int64_t excess(const finder *f, const int32_t *split) {
   int64_t most = 0;
   for (int32_t rank = 0; rank < r->ranks; rank++) f->bytes[rank] = -r->memory_bytes;
   for (int32_t s = 0, begin = 0; s < f->stages; begin += split[s++]) {
-    int64_t *bytes = &f->bytes[rank_of(f, s)];
+    int64_t *bytes = &f->bytes[f->rank[s]];
     int32_t end = begin + split[s];
     *bytes += f->fixed[end] - f->fixed[begin] + held(f, s) * (f->saved[end] - f->saved[begin]);
     if (*bytes > most) most = *bytes;
@@ -86,7 +88,7 @@ static int64_t excess(const finder *f, const int32_t *split) {
 /* The simulated time, infinite where it is @p limit or more; of an open order the bound. */
 static double evaluate(finder *f, const int32_t *split, double limit) {
   const mt_partition_request *r = f->request;
-  if (r->held > 0) return order_bound(f, split);
+  if (r->held > 0) return order_bound(f, split, INFINITY);
   double *forward = mt_search_pipeline_forward(f->pipeline), *backward = mt_search_pipeline_backward(f->pipeline);
   int32_t layer = 0;
   for (int32_t s = 0; s < f->stages; s++) {
@@ -120,7 +122,8 @@ static void keep(finder *f, double seconds) {
 static bool try_trial(finder *f) {
   double limit = f->best_seconds * (1.0 - 1e-12);
   /* The bound's sums may differ from the recurrence's in the last digits. */
-  if (order_bound(f, f->trial) * (1.0 - 1e-12) >= limit || excess(f, f->trial) > 0) return false;
+  double slow = limit * (1.0 + 1e-12);
+  if (order_bound(f, f->trial, slow) >= slow || excess(f, f->trial) > 0) return false;
   f->left--;
   double seconds = evaluate(f, f->trial, limit);
   if (!(seconds < limit)) return false;
@@ -225,6 +228,7 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .fixed = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
                 .saved = MT_ARENA_NEW(arena, int64_t, r->layers + 1),
                 .need = MT_ARENA_NEW(arena, int32_t, r->layers + 1),
+                .rank = MT_ARENA_NEW(arena, int32_t, stages),
                 .load = MT_ARENA_NEW(arena, double, r->ranks),
                 .bytes = MT_ARENA_NEW(arena, int64_t, r->ranks),
                 .trial = MT_ARENA_NEW(arena, int32_t, stages),
@@ -234,8 +238,8 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
                 .champion_seconds = INFINITY,
                 .left = r->evaluations > 0 ? r->evaluations : EVALUATIONS};
   if (f->work == NULL || f->head == NULL || f->tail == NULL || f->need == NULL || f->fixed == NULL ||
-      f->saved == NULL || f->load == NULL || f->bytes == NULL || f->trial == NULL || f->best == NULL ||
-      f->champion == NULL)
+      f->saved == NULL || f->rank == NULL || f->load == NULL || f->bytes == NULL || f->trial == NULL ||
+      f->best == NULL || f->champion == NULL)
     return mt_error_memory(error, (unsigned long long)r->layers * 32, "a partition");
   for (int32_t l = 0; l < r->layers; l++) {
     f->work[l + 1] = f->work[l] + r->microbatches * (r->forward[l] + r->backward[l]);
@@ -245,6 +249,7 @@ static motet_status open_finder(mt_arena *arena, const mt_partition_request *r, 
     f->tail[l + 1] = f->tail[l] + r->backward[l];
     f->path += r->backward[l] - (r->weight != NULL ? r->weight[l] : 0.0);
   }
+  for (int32_t s = 0; s < stages; s++) f->rank[s] = rank_of(r, s);
   if (r->held > 0) return MOTET_OK;
   return mt_search_pipeline_create(arena, r->ranks, r->chunks, r->microbatches, error, &f->pipeline);
 }
