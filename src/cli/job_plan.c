@@ -29,6 +29,13 @@ int mt_job_plan_present(const mt_plan *plan, const char *schedule, const mt_job_
 
 #include "train/setup.h"
 
+/* Seconds without a profile are not to be taken for this machine's. */
+static int print_costs(const mt_job *job) {
+  if (job->profile != NULL) return MT_EXIT_DONE;
+  return mt_cli_print(
+      "costs       without a profile: 50 GFLOP/s a rank, right in ratios alone ('motet profile' measures)\n");
+}
+
 int mt_job_plan(const char *path, int override_count, char *const *overrides, const mt_job_plan_options *options) {
   motet_error error;
   motet_error_clear(&error);
@@ -43,8 +50,10 @@ int mt_job_plan(const char *path, int override_count, char *const *overrides, co
   if (status == MOTET_OK) mt_job_phase_at(job, 0, &view, &begin, &end);
   if (status == MOTET_OK) status = mt_setup_open(&view, &error, &setup);
   if (status == MOTET_OK) status = mt_setup_plan(&setup, arena, &error, &plan);
-  int code =
-      status == MOTET_OK ? mt_job_plan_present(&plan, NULL, options, NULL) : mt_cli_fail(&error, options->json);
+  int code = status != MOTET_OK ? mt_cli_fail(&error, options->json)
+             : options->json    ? MT_EXIT_DONE
+                                : print_costs(&view);
+  if (code == MT_EXIT_DONE) code = mt_job_plan_present(&plan, NULL, options, NULL);
   mt_plan_free(&plan);
   mt_setup_close(&setup);
   mt_job_destroy(job);

@@ -92,6 +92,27 @@ static void find_json(const mt_command *command, int argc, char **argv, void *ta
     if (strcmp(argv[i], "--json") == 0) *(bool *)((char *)target + json->offset) = true;
 }
 
+/* A key of a job as other programs have it, with dashes; or the option that begins like it. */
+static void unknown(const mt_command *command, const char *name, int length, motet_error *error) {
+  enum { ALIKE = 3 };
+  const mt_option *nearest = NULL;
+  int most = ALIKE - 1;
+  for (size_t i = 0; i < command->option_count; i++) {
+    int alike = 0;
+    while (alike < length && command->options[i].name[alike] == name[alike]) alike++;
+    if (alike > most) most = alike, nearest = &command->options[i];
+  }
+  if (memchr(name, '.', (size_t)length) != NULL && strstr(command->arguments, "key=value") != NULL)
+    mt_error_set(error, MOTET_ERROR_ARGUMENT,
+                 "unknown option --%.*s; a key of the job goes without dashes: %.*s=VALUE", length, name, length,
+                 name);
+  else if (nearest != NULL)
+    mt_error_set(error, MOTET_ERROR_ARGUMENT, "unknown option --%.*s; did you mean --%s?", length, name,
+                 nearest->name);
+  else
+    mt_error_set(error, MOTET_ERROR_ARGUMENT, "unknown option --%.*s", length, name);
+}
+
 int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target, mt_options_given *given,
                  motet_error *error) {
   int words = 0;
@@ -111,7 +132,7 @@ int mt_cli_parse(const mt_command *command, int argc, char **argv, void *target,
     size_t length = equals != NULL ? (size_t)(equals - name) : strlen(name);
     const mt_option *option = find(command, name, length);
     if (option == NULL) {
-      mt_error_set(error, MOTET_ERROR_ARGUMENT, "unknown option --%.*s", (int)length, name);
+      unknown(command, name, (int)length, error);
       return -1;
     }
     const char *value = equals != NULL ? equals + 1 : NULL;

@@ -50,6 +50,11 @@ expect 2 model "$TEST_DATA/models/InternVL2-8B" --expert-parallel 2 && says 'has
 printf 'model: %s\ncluster: h100\nparallel: {expert: 7, data: 7}\n' "$model" >"$folder/job.yaml"
 expect 2 plan "$folder/job.yaml" --json && says '"key": "parallel.expert"'
 
+# An option that is none: the one that begins like it, or the key that a job's word would give.
+expect 2 verify "$folder/plan.json" --form program && says 'unknown option --form; did you mean --format?'
+expect 2 plan "$folder/job.yaml" --train.steps 20 && says '--train.steps; a key of the job goes without dashes: train.steps=VALUE'
+expect 2 verify "$folder/plan.json" --x.y && ! grep -q 'key of the job' "$out.err" || fail 'verify has no keys'
+
 # What has no place is said, not passed over.
 for option in --schedule=x --layout=x --unit=x --ranks=2 --microbatches=2 --replicas=2 --trainable=x --encode=1 --split=1 --alpha=1 --beta=1 --bytes=1 --memory-cap=1 --csv=x; do
   expect 2 plan "$folder/job.yaml" "$option" && says "${option%%=*} is for plans on unit costs"
