@@ -48,6 +48,7 @@ typedef struct mt_picture_rules {
   int64_t window;                    /* patches a side of an attention window, 0: none */
   int64_t side;                      /* pixels of a tile's or a fixed picture's side, 0: any size */
   int64_t extra_tokens;              /* class tokens a tile */
+  int64_t extra_features;            /* of these, handed on beside the patches */
   int64_t minimum_tiles, maximum_tiles;
   bool thumbnail;
   int64_t longest;           /* the longer side is scaled to this, in pixels, 0: not */
@@ -70,6 +71,8 @@ struct mt_architecture {
   bool reads_pictures;
   mt_picture usual_picture; /* what the model is made for; frames 0: none */
   int64_t usual_tokens;
+  int64_t
+      sliding_window; /* tokens that a block of MT_AREA_SLIDING looks back on, itself included; 0: no such block */
   mt_measure *measure;
 };
 

@@ -139,6 +139,7 @@ motet_status mt_architecture_compose(mt_arena *arena, const mt_architecture *enc
   result->title = mt_arena_format(arena, "%s and %s", encoder->title, decoder->title);
   if (result->name == NULL || result->title == NULL) return mt_error_memory(error, 64, "a composed model");
   result->usual_tokens = decoder->usual_tokens;
+  result->sliding_window = decoder->sliding_window;
   int32_t trunk = find_module(encoder, TRUNK);
   const joined parts = {.encoder = encoder,
                         .decoder = decoder,

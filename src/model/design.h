@@ -31,6 +31,7 @@ typedef enum mt_extent {
   MT_ROWS_GRID_2,
   MT_ROWS_GRID_3,
   MT_AREA_TEXT,      /* causal, segment by segment */
+  MT_AREA_SLIDING,   /* the same, of each token with the last ones of a window alone */
   MT_AREA_PICTURE,   /* full, inside each picture, tile or frame */
   MT_AREA_WINDOW,    /* full, inside each window of a picture */
   MT_AREA_CONDITION, /* full, inside each condition */

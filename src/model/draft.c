@@ -39,12 +39,12 @@ static const nested_default nested_defaults[] = {
     {"idefics3 smolvlm", NULL, "vision_config.num_attention_heads", 16},
     {"idefics3 smolvlm", NULL, "vision_config.image_size", 224},
     {"idefics3 smolvlm", NULL, "vision_config.patch_size", 32},
-    {"llava", NULL, "vision_config.hidden_size", 1024},
-    {"llava", NULL, "vision_config.intermediate_size", 4096},
-    {"llava", NULL, "vision_config.num_hidden_layers", 24},
-    {"llava", NULL, "vision_config.num_attention_heads", 16},
-    {"llava", NULL, "vision_config.image_size", 336},
-    {"llava", NULL, "vision_config.patch_size", 14},
+    {"llava", NULL, "vision_config.hidden_size", 768},
+    {"llava", NULL, "vision_config.intermediate_size", 3072},
+    {"llava", NULL, "vision_config.num_hidden_layers", 12},
+    {"llava", NULL, "vision_config.num_attention_heads", 12},
+    {"llava", NULL, "vision_config.image_size", 224},
+    {"llava", NULL, "vision_config.patch_size", 32},
     {"idefics3 smolvlm llava", "llama", "text_config.vocab_size", 32000},
     {"idefics3 smolvlm llava", "llama", "text_config.hidden_size", 4096},
     {"idefics3 smolvlm llava", "llama", "text_config.intermediate_size", 11008},
@@ -67,7 +67,6 @@ static const nested_default nested_defaults[] = {
     {"qwen3_vl_moe", NULL, "text_config.num_hidden_layers", 24},
     {"qwen3_vl_moe", NULL, "text_config.num_attention_heads", 16},
     {"qwen3_vl_moe", NULL, "text_config.num_key_value_heads", 16},
-    {"qwen3_vl_moe", NULL, "text_config.head_dim", 128},
     {"qwen3_vl_moe", NULL, "text_config.num_experts", 60},
     {"qwen3_vl_moe", NULL, "text_config.num_experts_per_tok", 4},
     {"qwen3_vl_moe", NULL, "text_config.moe_intermediate_size", 1408},
@@ -110,6 +109,11 @@ int64_t mt_draft_integer_or(mt_draft *draft, const char *prefix, const char *key
   return mt_json_integer_or(draft->json, path, 1, maximum, usual > 0 ? usual : fallback);
 }
 
+int64_t mt_draft_count_or(mt_draft *draft, const char *prefix, const char *key, int64_t maximum, int64_t fallback) {
+  char path[PATH_SIZE];
+  return mt_json_integer_or(draft->json, path_of(prefix, key, path), 0, maximum, fallback);
+}
+
 bool mt_draft_flag(mt_draft *draft, const char *prefix, const char *key, bool fallback) {
   char path[PATH_SIZE];
   return mt_json_boolean_or(draft->json, path_of(prefix, key, path), fallback);
@@ -123,6 +127,11 @@ const char *mt_draft_text(mt_draft *draft, const char *prefix, const char *key, 
 bool mt_draft_has(mt_draft *draft, const char *prefix, const char *key) {
   char path[PATH_SIZE];
   return mt_json_find(draft->json, path_of(prefix, key, path)) != NULL;
+}
+
+bool mt_draft_is_null(mt_draft *draft, const char *prefix, const char *key) {
+  const json_t *around = prefix[0] == '\0' ? draft->json->root : mt_json_find(draft->json, prefix);
+  return json_is_null(json_object_get(around, key));
 }
 
 motet_status mt_draft_fail(mt_draft *draft, motet_status status, const char *prefix, const char *key,

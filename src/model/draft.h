@@ -39,9 +39,13 @@ typedef struct mt_draft {
 int64_t mt_draft_integer(mt_draft *draft, const char *prefix, const char *key, int64_t maximum);
 int64_t mt_draft_integer_or(mt_draft *draft, const char *prefix, const char *key, int64_t maximum,
                             int64_t fallback);
+/** From 0. */
+int64_t mt_draft_count_or(mt_draft *draft, const char *prefix, const char *key, int64_t maximum, int64_t fallback);
 bool mt_draft_flag(mt_draft *draft, const char *prefix, const char *key, bool fallback);
 const char *mt_draft_text(mt_draft *draft, const char *prefix, const char *key, const char *fallback);
 bool mt_draft_has(mt_draft *draft, const char *prefix, const char *key);
+/** The key is there and its value is null, which to most readers is as if it were not. */
+bool mt_draft_is_null(mt_draft *draft, const char *prefix, const char *key);
 /** A list of whole numbers in [minimum, maximum], at most @p most; absent: none. Returns their count. */
 int32_t mt_draft_list(mt_draft *draft, const char *prefix, const char *key, int64_t minimum, int64_t maximum,
                       int32_t most, int64_t *values);
@@ -89,6 +93,7 @@ typedef struct mt_decoder {
   int64_t vocabulary;
   bool tied;
   int64_t experts, experts_per_token, expert_width, sparse_step;
+  int64_t window, windowed_from; /* tokens that blocks from that one on look back on; 0: all do on everything */
   const char *prefix;
 } mt_decoder;
 

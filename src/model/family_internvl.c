@@ -11,6 +11,7 @@ typedef struct vision_sizes {
   mt_block block;
   int64_t layers, unused; /* blocks that run; blocks behind the chosen one */
   int64_t image, patch, channels, shuffle;
+  bool positions, mask_token;
 } vision_sizes;
 
 /* What the two forms call the same thing, and what each assumes where the file is silent. */
@@ -56,6 +57,8 @@ static void read_vision(mt_draft *draft, const form *keys, vision_sizes *vision)
   vision->image = mt_draft_square(draft, PREFIX, "image_size", 0);
   vision->patch = mt_draft_square(draft, PREFIX, "patch_size", 14);
   vision->channels = mt_draft_integer_or(draft, PREFIX, "num_channels", 64, 3);
+  vision->positions = keys == &chat || mt_draft_flag(draft, PREFIX, "use_absolute_position_embeddings", true);
+  vision->mask_token = keys == &hf && mt_draft_flag(draft, PREFIX, "use_mask_token", false);
   mt_draft_divides(draft, PREFIX, "patch_size", vision->patch, vision->image, "image_size");
   double ratio = mt_json_number_or(draft->json, "downsample_ratio", 1.0 / 64, 1.0, 0.5);
   vision->shuffle = llround(1.0 / ratio);
@@ -77,13 +80,14 @@ static void vision_module(mt_draft *draft, const vision_sizes *vision) {
   mt_layer_design *embed = mt_draft_design(draft, "patch embedding");
   mt_design_linear(embed, MT_ROWS_PATCHES, vision->channels * vision->patch * vision->patch, block->hidden,
                    MT_LINEAR_BIAS | MT_LINEAR_SAVES);
-  mt_design_values(embed, grid * grid + 2, block->hidden); /* positions and the class token */
+  mt_design_values(embed, 1 + (vision->positions ? grid * grid + 1 : 0),
+                   block->hidden); /* class token, positions */
   mt_design_output(embed, MT_ROWS_PATCHES, block->hidden);
   mt_draft_layers(draft, embed, 1, "embed");
   mt_layer_design *design = mt_draft_design(draft, "vision block");
   mt_block_design(design, block);
   mt_draft_layers(draft, design, vision->layers, NULL);
-  facts->unused_parameters = vision->unused * design->parameters;
+  facts->unused_parameters = vision->unused * design->parameters + (vision->mask_token ? block->hidden : 0);
 }
 
 static void projector_module(mt_draft *draft, const vision_sizes *vision, int64_t hidden) {

@@ -80,13 +80,14 @@ static void vision_module(mt_draft *draft, const tower_sizes *tower, int64_t lay
   facts->unused_parameters = (tower->layers - layers) * block->parameters + 2 * tower->hidden;
 }
 
-static void projector_module(mt_draft *draft, int64_t in, int64_t hidden) {
+static void projector_module(mt_draft *draft, int64_t in, int64_t hidden, bool biased) {
+  int bias = biased ? MT_LINEAR_BIAS : 0;
   mt_module_facts *facts = mt_draft_module(draft, "projector", 0, true);
   facts->hidden = hidden;
   mt_layer_design *design = mt_draft_design(draft, "projector");
-  mt_design_linear(design, MT_ROWS_FEATURES, in, hidden, MT_LINEAR_BIAS | MT_LINEAR_SAVES);
+  mt_design_linear(design, MT_ROWS_FEATURES, in, hidden, bias | MT_LINEAR_SAVES);
   mt_design_activation(design, MT_ROWS_FEATURES, hidden, 1);
-  mt_design_linear(design, MT_ROWS_FEATURES, hidden, hidden, MT_LINEAR_BIAS | MT_LINEAR_SAVES);
+  mt_design_linear(design, MT_ROWS_FEATURES, hidden, hidden, bias | MT_LINEAR_SAVES);
   mt_design_output(design, MT_ROWS_FEATURES, hidden);
   mt_draft_layers(draft, design, 1, "");
 }
@@ -112,6 +113,8 @@ void mt_family_llava(mt_draft *draft) {
   if (nested) {
     read_tower(draft, tower);
     mt_decoder_read(draft, "text_config", mt_draft_text(draft, "text_config", "model_type", "llama"), &decoder);
+    /* Many a LLaVA says so in its decoder's config alone, and transformers adds a "false" above it. */
+    decoder.tied = decoder.tied || mt_draft_flag(draft, "text_config", "tie_word_embeddings", false);
   } else {
     read_named(draft, tower, &decoder);
   }
@@ -119,14 +122,20 @@ void mt_family_llava(mt_draft *draft) {
   int64_t select = mt_json_integer_or(draft->json, nested ? "vision_feature_layer" : "mm_vision_select_layer",
                                       -tower->layers - 1, tower->layers, -2);
   if (draft->json->status != MOTET_OK) return;
+  const char *feature =
+      mt_draft_text(draft, "", nested ? "vision_feature_select_strategy" : "mm_vision_select_feature",
+                    nested ? "default" : "patch");
   vision_module(draft, tower, select < 0 ? tower->layers + 1 + select : select);
-  projector_module(draft, tower->hidden, decoder.block.hidden);
+  projector_module(draft, tower->hidden, decoder.block.hidden,
+                   mt_draft_flag(draft, "", "multimodal_projector_bias", true));
   mt_decoder_append(draft, &decoder, 0);
   mt_draft_edge(draft, 0, 1);
   mt_draft_edge(draft, 1, 2);
   mt_architecture *result = draft->result;
   result->rules = (mt_picture_rules){
       .patch = tower->patch, .merge = 1, .side = tower->image, .extra_tokens = 1, .maximum_tiles = 1};
+  bool whole = strcmp(feature, "full") == 0 || strcmp(feature, "cls_patch") == 0;
+  result->rules.extra_features = whole ? 1 : 0;
   result->reads_pictures = true;
   result->usual_picture = (mt_picture){1, (int32_t)tower->image, (int32_t)tower->image};
   result->measure = mt_measure_tiles;

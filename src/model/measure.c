@@ -3,12 +3,13 @@
 
 #include <math.h>
 
-static double sum_text(const mt_shape *shape, double *extents) {
+static double sum_text(const mt_shape *shape, double window, double *extents) {
   double tokens = 0;
   for (int32_t s = 0; s < shape->segment_count; s++) {
-    double n = (double)shape->segments[s];
+    double n = (double)shape->segments[s], filling = fmin(n, window);
     tokens += n;
     extents[MT_AREA_TEXT] += n * (n + 1) / 2;
+    extents[MT_AREA_SLIDING] += filling * (filling + 1) / 2 + (n - filling) * window;
   }
   extents[MT_ROWS_TEXT] = tokens;
   return tokens;
@@ -17,7 +18,7 @@ static double sum_text(const mt_shape *shape, double *extents) {
 motet_status mt_measure_text(const mt_architecture *architecture, const mt_shape *shape, motet_error *error,
                              double *extents) {
   (void)error;
-  double tokens = sum_text(shape, extents);
+  double tokens = sum_text(shape, (double)architecture->sliding_window, extents);
   for (int32_t m = 0; m < architecture->model->module_count; m++)
     if (architecture->facts[m].experts > 0)
       extents[MT_ROWS_ROUTED] = tokens * (double)architecture->facts[m].experts_per_token;
@@ -78,7 +79,8 @@ motet_status mt_measure_tiles(const mt_architecture *architecture, const mt_shap
     double tiles = (double)picture_tiles(rules, shape->pictures[p]);
     extents[MT_ROWS_PATCHES] += tiles * per_tile;
     extents[MT_AREA_PICTURE] += tiles * per_tile * per_tile;
-    extents[MT_ROWS_FEATURES] += tiles * grid * grid / (double)(rules->merge * rules->merge);
+    extents[MT_ROWS_FEATURES] +=
+        tiles * (grid * grid / (double)(rules->merge * rules->merge) + (double)rules->extra_features);
   }
   return status == MOTET_OK ? check_features(extents, error) : status;
 }

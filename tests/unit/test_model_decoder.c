@@ -28,7 +28,10 @@ static int64_t count_of(const char *config) {
  * Qwen3-VL-30B-A3B saved again by transformers, with the counts of their whole configs (tests/data/models). */
 static void test_nested_defaults(void **state) {
   (void)state;
-#define CLIP "\"vision_config\": {\"model_type\": \"clip_vision_model\", \"hidden_size\": 1024}, "
+#define CLIP                                                                                                       \
+  "\"vision_config\": {\"model_type\": \"clip_vision_model\", \"hidden_size\": 1024, \"intermediate_size\": "      \
+  "4096, "                                                                                                         \
+  "\"num_hidden_layers\": 24, \"num_attention_heads\": 16, \"image_size\": 336, \"patch_size\": 14}, "
   assert_true(count_of("{\"model_type\": \"llava\", " CLIP
                        "\"text_config\": {\"model_type\": \"llama\", \"vocab_size\": 32064}}") == 7063427072);
   assert_true(count_of("{\"model_type\": \"llava\", " CLIP
@@ -39,11 +42,13 @@ static void test_nested_defaults(void **state) {
                        "\"num_hidden_layers\": 28, \"num_attention_heads\": 28, \"num_key_value_heads\": 4, "
                        "\"vocab_size\": 152064, \"tie_word_embeddings\": false, "
                        "\"vision_config\": {\"hidden_size\": 1280}}") == 8292166656);
-  assert_true(count_of("{\"model_type\": \"qwen3_vl_moe\", \"tie_word_embeddings\": false, \"text_config\": "
-                       "{\"model_type\": \"qwen3_vl_moe_text\", \"num_hidden_layers\": 48, "
-                       "\"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"num_local_experts\": 128, "
-                       "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768}, "
-                       "\"vision_config\": {\"out_hidden_size\": 2048}}") == 31070754032);
+  assert_true(
+      count_of(
+          "{\"model_type\": \"qwen3_vl_moe\", \"tie_word_embeddings\": false, \"text_config\": "
+          "{\"model_type\": \"qwen3_vl_moe_text\", \"num_hidden_layers\": 48, "
+          "\"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"head_dim\": 128, \"num_local_experts\": 128, "
+          "\"num_experts_per_tok\": 8, \"moe_intermediate_size\": 768}, "
+          "\"vision_config\": {\"out_hidden_size\": 2048}}") == 31070754032);
   /* A nested config that is none has no usual values. */
   motet_error error;
   mt_architecture *model;
@@ -80,7 +85,119 @@ static void test_parameters(void **state) {
     assert_true(count_of(cases[c].config) == cases[c].parameters);
 }
 
+/* What transformers 5.24 builds where configs are silent about a key, or have one that few files have. */
+static void test_silent_and_rare_keys(void **state) {
+  (void)state;
+#define SMALL(width, heads)                                                                                        \
+  "\"hidden_size\": " #width ", \"num_attention_heads\": " #heads                                                  \
+  ", \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"vocab_size\": 100"
+#define TEXT(type) "\"text_config\": {\"model_type\": \"" type "\", \"num_key_value_heads\": "
+#define LLAVA(vision) "{\"model_type\": \"llava\", \"vision_config\": {" vision "}, "
+#define TOWER                                                                                                      \
+  "\"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": 2, "         \
+  "\"image_size\": 64, \"patch_size\": 16"
+#define INTERNVL(keys)                                                                                             \
+  "{\"model_type\": \"internvl\", \"tie_word_embeddings\": false, \"vision_config\": {\"hidden_size\": 32, "       \
+  "\"intermediate_size\": 48, \"num_hidden_layers\": 3, \"num_attention_heads\": 2, \"image_size\": [56, 56], "    \
+  "\"patch_size\": [14, 14]" keys "}, " TEXT("qwen2") "2, " SMALL(64, 4) "}}"
+  static const struct {
+    const char *config;
+    int64_t parameters;
+  } cases[] = {
+      {"{\"model_type\": \"mistral\", " SMALL(256, 32) "}", 527616},
+      {"{\"model_type\": \"mixtral\", \"num_local_experts\": 4, \"num_experts_per_tok\": 2, " SMALL(256, 32) "}",
+       972032},
+      {"{\"model_type\": \"qwen2\", " SMALL(256, 32) "}", 725760},
+      {"{\"model_type\": \"qwen3\", " SMALL(256, 32) "}", 8589056},
+      {"{\"model_type\": \"qwen3_moe\", \"num_experts\": 4, \"num_experts_per_tok\": 2, "
+       "\"moe_intermediate_size\": 8, " SMALL(256, 32) "}",
+       398624},
+      {LLAVA("\"hidden_size\": 1024, \"num_attention_heads\": 16") TEXT("llama") "4, " SMALL(64, 4) "}}",
+       129331136},
+      {LLAVA(TOWER) "\"tie_word_embeddings\": false, " TEXT("llama") "4, \"tie_word_embeddings\": true, " SMALL(
+           64, 4) "}}",
+       130416},
+      {LLAVA(TOWER) "\"multimodal_projector_bias\": false, " TEXT("llama") "4, " SMALL(64, 4) "}}", 136688},
+      {INTERNVL(""), 129328},
+      {INTERNVL(", \"use_mask_token\": true"), 129360},
+      {INTERNVL(", \"use_absolute_position_embeddings\": false"), 128784},
+      {INTERNVL(", \"use_mask_token\": true, \"use_absolute_position_embeddings\": false"), 128816},
+      {"{\"model_type\": \"qwen3_vl_moe\", \"tie_word_embeddings\": false, \"vision_config\": {\"depth\": 2, "
+       "\"hidden_size\": 32, \"num_heads\": 2, \"intermediate_size\": 48, \"patch_size\": 8, "
+       "\"num_position_embeddings\": 16, \"deepstack_visual_indexes\": [0], \"out_hidden_size\": 64}, " TEXT(
+           "qwen3_vl_moe_text") "2, \"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": "
+                                "8, " SMALL(64, 4) "}}",
+       128256},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    int64_t count = count_of(cases[c].config);
+    if (count != cases[c].parameters)
+      fail_msg("%s\n%lld for %lld", cases[c].config, (long long)count, (long long)cases[c].parameters);
+  }
+}
+
+/* Pairs of a query and a key that `layer` attends to, by the operations that they cost, for segments of 3 and 10.
+ */
+static double pairs_of(const char *config, int32_t layer) {
+  motet_error error;
+  mt_architecture *model;
+  mt_arena *arena = mt_arena_create();
+  assert_non_null(arena);
+  if (mt_architecture_parse(arena, config, strlen(config), "config.json", &error, &model) != MOTET_OK)
+    fail_msg("%s", error.text);
+  const int64_t segments[] = {3, 10};
+  const mt_shape shape = {.segments = segments, .segment_count = 2};
+  double extents[MT_EXTENTS];
+  mt_layer_cost cost;
+  assert_int_equal(mt_architecture_measure(model, &shape, &error, extents), MOTET_OK);
+  mt_architecture_cost(model, layer, extents, 1, &cost);
+  double width = (double)(model->facts[0].heads * model->facts[0].head_width);
+  mt_arena_destroy(arena);
+  return cost.attention_flops / (4 * width); /* two products, two operations a multiply-add */
+}
+
+static double brute_pairs(int window) {
+  double pairs = 0;
+  for (int s = 0; s < 2; s++)
+    for (int query = 0; query < (s == 0 ? 3 : 10); query++)
+      for (int key = 0; key <= query; key++) pairs += query - key < window ? 1 : 0;
+  return pairs;
+}
+
+/* Which blocks look back on a window: as transformers' classes read sliding_window, use_sliding_window and
+ * max_window_layers. */
+static void test_sliding_windows(void **state) {
+  (void)state;
+#define WINDOWED(type, keys) "{\"model_type\": \"" type "\", " keys SMALL(64, 4) ", \"num_key_value_heads\": 4}"
+#define ROUTED "\"num_experts\": 4, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 8, "
+  static const struct {
+    const char *config;
+    int windows[2]; /* of the two blocks; 99: they see everything */
+  } cases[] = {
+      {WINDOWED("mistral", "\"sliding_window\": 4, "), {4, 4}},
+      {WINDOWED("mistral", "\"sliding_window\": 1, "), {1, 1}},
+      {WINDOWED("mistral", "\"sliding_window\": 64, "), {64, 64}},
+      {WINDOWED("mistral", "\"sliding_window\": null, "), {99, 99}},
+      {WINDOWED("phi3", "\"sliding_window\": 5, "), {5, 5}},
+      {WINDOWED("llama", "\"sliding_window\": 4, "), {99, 99}},
+      {WINDOWED("qwen2", "\"sliding_window\": 4, "), {99, 99}},
+      {WINDOWED("qwen2", "\"use_sliding_window\": true, \"sliding_window\": 4, "), {99, 99}},
+      {WINDOWED("qwen2", "\"use_sliding_window\": true, \"sliding_window\": 4, \"max_window_layers\": 1, "),
+       {99, 4}},
+      {WINDOWED("qwen3", "\"use_sliding_window\": true, \"sliding_window\": 4, \"max_window_layers\": 0, "),
+       {4, 4}},
+      {WINDOWED("qwen3_moe", ROUTED "\"use_sliding_window\": true, \"sliding_window\": 3, "), {3, 3}},
+  };
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    for (int32_t block = 0; block < 2; block++) {
+      double pairs = pairs_of(cases[c].config, 1 + block), wanted = brute_pairs(cases[c].windows[block]);
+      if (pairs != wanted) fail_msg("%s\nblock %d: %g pairs, not %g", cases[c].config, block, pairs, wanted);
+    }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_nested_defaults), cmocka_unit_test(test_parameters)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_nested_defaults), cmocka_unit_test(test_parameters),
+                                     cmocka_unit_test(test_silent_and_rare_keys),
+                                     cmocka_unit_test(test_sliding_windows)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
