@@ -18,6 +18,7 @@ typedef struct family {
 
 static const family families[] = {
     {"_class_name", "DiTTransformer2DModel", "DiT", mt_family_dit},
+    {"_class_name", "Transformer2DModel", "DiT", mt_family_dit}, /* as older diffusers stored it */
     {"_class_name", "CogVideoXTransformer3DModel", "CogVideoX", mt_family_cogvideox},
     {"_class_name", "WanModel", "Wan", mt_family_wan},
     {"_class_name", "WanTransformer3DModel", "Wan", mt_family_wan},

@@ -183,6 +183,13 @@ void mt_draft_divides(mt_draft *draft, const char *prefix, const char *key, int6
                  (long long)divisor, what, (long long)whole);
 }
 
+void mt_draft_holds(mt_draft *draft, const char *prefix, int64_t patch, int64_t image) {
+  char path[PATH_SIZE];
+  if (draft->json->status == MOTET_OK && patch > image)
+    mt_json_fail(draft->json, MOTET_ERROR_PARSE, path_of(prefix, "patch_size", path),
+                 "%lld is more than image_size %lld", (long long)patch, (long long)image);
+}
+
 mt_module_facts *mt_draft_module(mt_draft *draft, const char *name, uint32_t inputs, bool trainable) {
   int32_t module = draft->module_count++;
   draft->modules[module] = (mt_module){.name = name,

@@ -51,6 +51,8 @@ int32_t mt_draft_list(mt_draft *draft, const char *prefix, const char *key, int6
                       int32_t most, int64_t *values);
 /** A square's side: a whole number, or a pair of equal ones. */
 int64_t mt_draft_square(mt_draft *draft, const char *prefix, const char *key, int64_t fallback);
+/** Fails at `prefix.patch_size` unless a picture holds a patch. What is left beside whole patches is cut off. */
+void mt_draft_holds(mt_draft *draft, const char *prefix, int64_t patch, int64_t image);
 /** Fails at `prefix.key` unless @p divisor divides @p whole. */
 void mt_draft_divides(mt_draft *draft, const char *prefix, const char *key, int64_t divisor, int64_t whole,
                       const char *what);

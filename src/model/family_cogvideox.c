@@ -7,6 +7,7 @@ enum { COMPRESSION = 8, MODULATIONS = 6 };
 typedef struct cogvideox_sizes {
   mt_block block;
   int64_t layers, in, out, patch, frame_patch, text, time;
+  int64_t offset; /* width of the embedding of motion (ofs) of pictures set in motion; 0: none */
 } cogvideox_sizes;
 
 static void design_block(mt_layer_design *design, const cogvideox_sizes *model) {
@@ -29,6 +30,8 @@ static void append(mt_draft *draft, const cogvideox_sizes *model) {
   mt_design_linear(embed, MT_ROWS_LATENT, patch * model->in, hidden, MT_LINEAR_BIAS | MT_LINEAR_SAVES);
   mt_design_linear(embed, MT_ROWS_CONDITION, model->text, hidden, MT_LINEAR_BIAS | MT_LINEAR_SAVES);
   mt_generator_embedding(embed, MT_ROWS_SAMPLES, hidden, model->time, model->time);
+  if (model->offset > 0)
+    mt_generator_embedding(embed, MT_ROWS_SAMPLES, model->offset, model->offset, model->offset);
   mt_design_output(embed, block->rows, hidden);
   mt_design_output(embed, MT_ROWS_SAMPLES, model->time);
   mt_draft_layers(draft, embed, 1, "embed");
@@ -68,6 +71,7 @@ void mt_family_cogvideox(mt_draft *draft) {
                            .patch = mt_draft_integer(draft, "", "patch_size", MT_SIDE_MAX),
                            .text = mt_draft_integer_or(draft, "", "text_embed_dim", MT_WIDTH_MAX, 4096),
                            .time = mt_draft_integer_or(draft, "", "time_embed_dim", MT_WIDTH_MAX, 512)};
+  model.offset = mt_draft_count_or(draft, "", "ofs_embed_dim", MT_WIDTH_MAX, 0);
   bool affine = mt_draft_flag(draft, "", "norm_elementwise_affine", true);
   model.frame_patch = mt_draft_integer_or(draft, "", "patch_size_t", 64, 1);
   model.block = (mt_block){.rows = MT_ROWS_JOINT,

@@ -1,6 +1,8 @@
 /* DiT (arXiv 2212.09748) as diffusers stores it: every block embeds the time step and the class itself. */
 #include "model/generator.h"
 
+#include <string.h>
+
 enum { TIME_WIDTH = 256, LATENT_COMPRESSION = 8, MODULATIONS = 6 };
 
 static void design_block(mt_layer_design *design, const mt_block *block, int64_t classes) {
@@ -40,6 +42,8 @@ static void append(mt_draft *draft, const mt_block *block, int64_t layers, int64
 }
 
 void mt_family_dit(mt_draft *draft) {
+  if (strcmp(mt_draft_text(draft, "", "norm_type", "ada_norm_zero"), "ada_norm_zero") != 0)
+    mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, "", "norm_type", "only DiT's ada_norm_zero is supported");
   mt_block block = {.rows = MT_ROWS_LATENT,
                     .area = MT_AREA_LATENT,
                     .heads = mt_draft_integer(draft, "", "num_attention_heads", MT_HEADS_MAX),

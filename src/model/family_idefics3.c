@@ -44,7 +44,7 @@ void mt_family_idefics3(mt_draft *draft) {
   int64_t patch = mt_draft_square(draft, PREFIX, "patch_size", 0);
   int64_t channels = mt_draft_integer_or(draft, PREFIX, "num_channels", 64, 3);
   int64_t scale = mt_draft_integer_or(draft, "", "scale_factor", 64, 2);
-  mt_draft_divides(draft, PREFIX, "patch_size", patch, image, "image_size");
+  mt_draft_holds(draft, PREFIX, patch, image);
   mt_draft_divides(draft, "", "scale_factor", scale, image / patch, "a side's patches,");
   int64_t longest = mt_draft_integer_or(draft, "vision_config.size", "longest_edge", MT_SIDE_MAX, 4 * image);
   mt_decoder_read(draft, "text_config", mt_draft_text(draft, "text_config", "model_type", "llama"), &decoder);

@@ -59,7 +59,7 @@ static void read_vision(mt_draft *draft, const form *keys, vision_sizes *vision)
   vision->channels = mt_draft_integer_or(draft, PREFIX, "num_channels", 64, 3);
   vision->positions = keys == &chat || mt_draft_flag(draft, PREFIX, "use_absolute_position_embeddings", true);
   vision->mask_token = keys == &hf && mt_draft_flag(draft, PREFIX, "use_mask_token", false);
-  mt_draft_divides(draft, PREFIX, "patch_size", vision->patch, vision->image, "image_size");
+  mt_draft_holds(draft, PREFIX, vision->patch, vision->image);
   double ratio = mt_json_number_or(draft->json, "downsample_ratio", 1.0 / 64, 1.0, 0.5);
   vision->shuffle = llround(1.0 / ratio);
   if (fabs((double)vision->shuffle * ratio - 1.0) > 1e-6)

@@ -44,7 +44,7 @@ static void read_tower(mt_draft *draft, tower_sizes *tower) {
                          .patch = mt_draft_square(draft, PREFIX, "patch_size", 0),
                          .intermediate = mt_draft_integer(draft, PREFIX, "intermediate_size", MT_WIDTH_MAX)};
   mt_draft_divides(draft, PREFIX, "num_attention_heads", tower->heads, tower->hidden, "hidden_size");
-  mt_draft_divides(draft, PREFIX, "patch_size", tower->patch, tower->image, "image_size");
+  mt_draft_holds(draft, PREFIX, tower->patch, tower->image);
 }
 
 static void vision_module(mt_draft *draft, const tower_sizes *tower, int64_t layers) {

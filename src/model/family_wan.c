@@ -92,8 +92,10 @@ void mt_family_wan(mt_draft *draft) {
                                .qk_norm_tensors = 1,
                                .qk_norm_whole = true},
                      .patch = {1, 2, 2}};
-  if (strcmp(mt_draft_text(draft, "", "model_type", "t2v"), "t2v") != 0 || mt_draft_has(draft, "", "image_dim"))
-    mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, "", "model_type", "only text to video (t2v) is supported");
+  bool pictures = mt_draft_has(draft, "", "image_dim");
+  if (pictures || strcmp(mt_draft_text(draft, "", "model_type", "t2v"), "t2v") != 0)
+    mt_draft_fail(draft, MOTET_ERROR_UNSUPPORTED, "", pictures ? "image_dim" : "model_type",
+                  "only text to video (t2v) is supported, without pictures that it begins with");
   read_sizes(draft, &model);
   if (mt_draft_has(draft, "", "patch_size") && mt_draft_list(draft, "", "patch_size", 1, 64, 3, model.patch) != 3)
     mt_draft_fail(draft, MOTET_ERROR_PARSE, "", "patch_size", "must be three whole numbers: frames, height, width");

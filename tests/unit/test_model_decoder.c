@@ -24,6 +24,19 @@ static int64_t count_of(const char *config) {
   return count;
 }
 
+static void refused(const char *config, const char *key, const char *text) {
+  motet_error error;
+  mt_architecture *model;
+  mt_arena *arena = mt_arena_create();
+  assert_non_null(arena);
+  motet_error_clear(&error);
+  assert_int_not_equal(mt_architecture_parse(arena, config, strlen(config), "config.json", &error, &model),
+                       MOTET_OK);
+  assert_string_equal(error.key, key);
+  assert_non_null(strstr(error.text, text));
+  mt_arena_destroy(arena);
+}
+
 /* Nested configs say only what differs from their classes' values: LLaVA 1.5 of llava-hf, and Qwen2.5-VL-7B and
  * Qwen3-VL-30B-A3B saved again by transformers, with the counts of their whole configs (tests/data/models). */
 static void test_nested_defaults(void **state) {
@@ -195,9 +208,39 @@ static void test_sliding_windows(void **state) {
     }
 }
 
+/* Towers whose patches do not fill a picture (SmolVLM-2.2B's: 27 a side of 384 pixels, of 14), counted as
+ * transformers 5.24 builds them, and generators as diffusers 0.42 does. */
+static void test_towers_and_generators(void **state) {
+  (void)state;
+#define COGVIDEOX                                                                                                  \
+  "{\"_class_name\": \"CogVideoXTransformer3DModel\", \"num_attention_heads\": 48, \"attention_head_dim\": 64, "   \
+  "\"num_layers\": 42, \"in_channels\": 32, \"out_channels\": 16, \"patch_size\": 2, \"patch_size_t\": 2"
+#define SMOLVLM(image)                                                                                             \
+  "{\"model_type\": \"smolvlm\", \"scale_factor\": 3, \"tie_word_embeddings\": false, \"text_config\": "           \
+  "{\"model_type\": \"llama\", \"hidden_size\": 2048, \"intermediate_size\": 8192, \"num_hidden_layers\": 24, "    \
+  "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"vocab_size\": 49280}, \"vision_config\": "          \
+  "{\"hidden_size\": 1152, \"intermediate_size\": 4304, \"num_attention_heads\": 16, \"num_hidden_layers\": 27, "  \
+  "\"patch_size\": 14, \"image_size\": " image "}}"
+#define DIT(norm)                                                                                                  \
+  "{\"_class_name\": \"Transformer2DModel\", \"norm_type\": \"" norm "\", \"num_embeds_ada_norm\": 1000, "         \
+  "\"attention_head_dim\": 72, \"num_attention_heads\": 16, \"num_layers\": 28, \"in_channels\": 4, "              \
+  "\"out_channels\": 8, \"patch_size\": 2, \"sample_size\": 32}"
+  assert_true(count_of(SMOLVLM("384")) == 2246784880);
+  assert_true(count_of(LLAVA("\"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 3, "
+                             "\"num_attention_heads\": 2, \"image_size\": 70, \"patch_size\": 16")
+                           TEXT("llama") "4, " SMALL(64, 4) "}}") == 136816);
+  assert_true(count_of(COGVIDEOX "}") == 5571069568);
+  assert_true(count_of(COGVIDEOX ", \"ofs_embed_dim\": 512}") == 5571594880);
+  assert_true(count_of(DIT("ada_norm_zero")) == 749826464);
+  refused(SMOLVLM("13"), "vision_config.patch_size", "14 is more than image_size 13");
+  refused(DIT("ada_norm_single"), "norm_type", "ada_norm_zero");
+  refused("{\"_class_name\": \"WanTransformer3DModel\", \"image_dim\": 1280}", "image_dim", "text to video");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_nested_defaults), cmocka_unit_test(test_parameters),
                                      cmocka_unit_test(test_silent_and_rare_keys),
-                                     cmocka_unit_test(test_sliding_windows)};
+                                     cmocka_unit_test(test_sliding_windows),
+                                     cmocka_unit_test(test_towers_and_generators)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
