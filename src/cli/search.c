@@ -3,6 +3,7 @@
 
 #include "cli/present.h"
 #include "report/document.h"
+#include "report/words.h"
 #include "search/job.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ static bool stopped(void *context) {
 
 static void show_progress(void *context, const mt_search_progress *progress) {
   bool terminal = *(const bool *)context;
-  if (!terminal && progress->evaluated % 512 > 16) return;
+  if (!terminal && progress->evaluated > 16 && progress->evaluated % 512 >= 16) return;
   fprintf(stderr, "%s%lld of %lld candidates", terminal ? "\r" : "", (long long)progress->evaluated,
           (long long)progress->candidates);
   if (isinf(progress->best_seconds))
@@ -170,12 +171,13 @@ static void print_reasons(const mt_search_space *space, const mt_search_result *
   int worst = 0;
   for (int c = 1; c < MT_IDLE_CAUSES; c++)
     if (simulation->idle_by_cause[c] > simulation->idle_by_cause[worst]) worst = c;
-  const char *cause = mt_idle_cause_name((mt_idle_cause)worst);
-  mt_text_append(text, "binds       %s; idle %.1f%% of the time (most: %s), exchanges %.1f%%, memory %.0f%% used\n",
+  mt_text_append(text, "binds       %s; idle %.1f%% of the time (most: ",
                  memory > 0.9 && saves && idle < 0.3 ? "memory"
                  : idle >= exchange                  ? "idle time"
                                                      : "links",
-                 100 * idle, cause, 100 * exchange, 100 * memory);
+                 100 * idle);
+  mt_words_key(text, mt_idle_cause_name((mt_idle_cause)worst));
+  mt_text_append(text, "), exchanges %.1f%%, memory %.0f%% used\n", 100 * exchange, 100 * memory);
 }
 
 static void print_result(const mt_search_space *space, const mt_search_result *result, mt_text *text) {

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/program_file.h"
+#include "report/words.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -132,7 +133,10 @@ static int accept(const motet_program *program, const motet_verification *verifi
     mt_text_append(&text, "accepted: %s, %s, digest %s\n", mt_counted(program->ranks, "rank").text,
                    mt_counted(instructions, "instruction").text, digest);
     mt_text_append(&text, "peak activations %g microbatch-stages", activations);
-    if (peak > 0) mt_text_append(&text, ", peak memory %.1f MiB", (double)peak / (1 << 20));
+    if (peak > 0) {
+      mt_text_append(&text, ", peak memory ");
+      mt_words_bytes(&text, peak);
+    }
     mt_text_append(&text, "\n");
     if (verification->blocking_hangs) {
       mt_text_append(&text, "note: it would hang if sends and receives blocked one after the other:\n");
