@@ -16,12 +16,18 @@ static int32_t devices_of(const mt_cluster_setup *setup) {
   return mt_parallel_cell(parallel) * parallel->data * parallel->pipeline;
 }
 
+/* What the replica's microbatches have of an extent together. */
+static double total(const mt_cluster_setup *setup, mt_extent extent) {
+  double sum = 0;
+  for (int32_t m = 0; m < setup->microbatches; m++) sum += mt_cluster_extents(setup, m)[extent];
+  return sum;
+}
+
 /* Tokens of text rows a second over all replicas, which have as many as the one that is planned; 0: a generator. */
 static double throughput(const mt_cluster_setup *setup, const mt_plan *plan) {
-  double tokens = 0, seconds = plan->simulation->makespan;
-  for (int32_t m = 0; setup->architecture->decodes_text && m < setup->microbatches; m++)
-    tokens += mt_cluster_extents(setup, m)[MT_ROWS_TEXT];
-  return seconds > 0 ? tokens * trunk_of(setup)->data / seconds : 0;
+  double seconds = plan->simulation->makespan;
+  if (!setup->architecture->decodes_text || !(seconds > 0)) return 0;
+  return total(setup, MT_ROWS_TEXT) * trunk_of(setup)->data / seconds;
 }
 
 /* What the document says beyond that of a schedule's plan. A rank is a cell of devices. */
@@ -68,7 +74,16 @@ static void put_throughput(const mt_cluster_setup *setup, const mt_plan *plan, m
   mt_words_number(out, tokens, 4);
   mt_text_append(out, " tokens/s, ");
   mt_words_number(out, tokens / devices_of(setup), 4);
-  mt_text_append(out, " a device");
+  mt_text_append(out, " a device; a microbatch has ");
+  mt_words_number(out, total(setup, MT_ROWS_TEXT) / setup->microbatches, 6);
+  mt_text_append(out, " tokens");
+  double features = total(setup, MT_ROWS_FEATURES) / setup->microbatches;
+  if (features > 0) {
+    mt_text_append(out, ", ");
+    mt_words_number(out, features, 6);
+    mt_text_append(out, " of them picture features");
+  }
+  if (setup->extents_count > 1) mt_text_append(out, " (mean)");
 }
 
 static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, const mt_job_plan_options *options) {

@@ -120,10 +120,9 @@ const mt_command mt_command_show = {
     .arguments = "FILE|RUN [options]",
     .summary = "draw a timeline in the terminal",
     .details =
-        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), drawn on the times that it\n"
-        "has, else on unit times. RUN is the output\n"
-        "directory of a training run: its newest measured step is drawn, and its operations are told by module,\n"
-        "with their share of what the ranks could do.",
+        "FILE is a program (JSON) or a PyTorch pipelining order (CSV), drawn on the times that it has, else on\n"
+        "unit times. RUN is the output directory of a training run: its newest measured step is drawn, and its\n"
+        "operations are told by module, with their share of what the ranks could do (MFU).",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

@@ -274,10 +274,10 @@ const mt_command mt_command_watch = {
     .summary = "follow a training run or a plan in the terminal",
     .details =
         "RUN is the output directory of a training run, which need not have started in a terminal. Loss,\n"
-        "throughput, evaluations, step time, measured against simulated, and the newest timeline are drawn anew "
-        "as\n"
-        "steps come. PLAN is a program (JSON) or a PyTorch pipelining order (CSV), drawn anew when it is written\n"
-        "anew. q or Ctrl-C ends. Where standard output is no terminal it is printed once, as it stands.",
+        "throughput, evaluations, step time, measured against simulated, and the newest timeline are drawn\n"
+        "anew as steps come. PLAN is a program (JSON) or a PyTorch pipelining order (CSV), drawn anew when it\n"
+        "is written anew. q or Ctrl-C ends. Where standard output is no terminal it is printed once, as it\n"
+        "stands.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = run,

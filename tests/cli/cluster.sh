@@ -51,13 +51,14 @@ assert near(llama["cluster"]["tokens_per_second"], 3 * 8 * 8192 / llama["makespa
 PY
 "$MOTET" plan "$out.llama.yaml" devices=16 --summary >"$out"
 grep -q '^cluster     12 x .*; 4 of the job.s 16 devices have no part$' "$out" || fail "devices without a part: $(cat "$out")"
-grep -q '^throughput  [0-9.]* tokens/s, [0-9.]* a device$' "$out" || fail "throughput: $(cat "$out")"
+grep -q '^throughput  [0-9.]* tokens/s, [0-9.]* a device; a microbatch has 8192 tokens$' "$out" || fail "throughput: $(cat "$out")"
 grep -q 'MFU [0-9.]*%, of what 2 ranks at 1.979 PFLOP/s' "$out" || fail "utilization: $(cat "$out")"
 # What rounding leaves of an idle cause is no line.
 "$MOTET" plan "$out.llama.yaml" --summary "model=$TEST_DATA/models/Qwen2.5-VL-72B-Instruct" 'trainable=[projector, llm]' \
   parallel.tensor=8 parallel.pipeline=8 workload.images=4x896x896 train.microbatches=32 >"$out"
 if grep -E '[0-9]e-1[0-9] ' "$out"; then fail 'an idle cause of nothing'; fi
 "$MOTET" plan "$out.yaml" --report "$out.html" --summary >"$out"
+grep -q '; a microbatch has 4096 tokens, 1792 of them picture features$' "$out" || fail "the workload: $(cat "$out")"
 grep -q '"cluster","32 x H100' "$out.html" || fail 'the page does not say which cluster'
 answer() { # words, exit code, text
   code=0
