@@ -1,12 +1,16 @@
 # make        builds build/motet
+# make install PREFIX=DIR   installs what was built, with libraries, man pages, completion and docs; /usr/local without PREFIX
 # make demo   sets up, builds, prepares pictures with captions and trains a vision-language model
 # make test   sets up, builds and passes every test
-.PHONY: all demo test bench fuzz equality kills format clean
+.PHONY: all install demo test bench fuzz equality kills format clean
 
 all:
 	@tools/setup.sh
 	cmake --preset release -DMOTET_TESTS=OFF
 	cmake --build --preset release
+
+install: all
+	cmake --install build $(if $(PREFIX),--prefix "$(PREFIX)")
 
 demo: all
 	examples/demo/run.py
