@@ -31,10 +31,10 @@ static double throughput(const mt_cluster_setup *setup, const mt_plan *plan) {
 }
 
 /* What the document says beyond that of a schedule's plan. A rank is a cell of devices. */
-static json_t *job_members(const mt_cluster_setup *setup, const mt_plan *plan) {
+static json_t *job_members(const mt_cluster_setup *setup, const mt_cluster_plan *made) {
   const mt_parallel *parallel = trunk_of(setup);
   json_t *members = json_object(), *cluster = json_object();
-  double tokens = throughput(setup, plan);
+  double tokens = throughput(setup, &made->plan);
   json_object_set_new(cluster, "device", json_string(setup->cluster.device.name));
   json_object_set_new(cluster, "devices", json_integer(devices_of(setup)));
   json_object_set_new(cluster, "tokens_per_second", tokens > 0 ? json_real(tokens) : json_null());
@@ -45,6 +45,7 @@ static json_t *job_members(const mt_cluster_setup *setup, const mt_plan *plan) {
   json_object_set_new(cluster, "pipeline", json_integer(parallel->pipeline));
   json_object_set_new(cluster, "expert", json_integer(parallel->expert));
   json_object_set_new(cluster, "memory_bytes", json_real(setup->cluster.device.memory_bytes));
+  json_object_set_new(cluster, "host_bytes", json_real(made->host_bytes));
   json_object_set_new(members, "cluster", cluster);
   return members;
 }
@@ -92,6 +93,7 @@ static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, c
   put_throughput(setup, &made->plan, &rate);
   if (!cluster.failed) mt_text_append(&out, "cluster     %s\n", cluster.data);
   if (rate.length > 0 && !rate.failed) mt_text_append(&out, "throughput  %s\n", rate.data);
+  if (made->host_bytes > 0) mt_text_append(&out, "host memory %.1f GB a device at most\n", made->host_bytes / 1e9);
   mt_page_fact facts[] = {{"cluster", cluster.data}, {"throughput", rate.data}};
   mt_job_plan_options shown = *options;
   shown.facts = facts;
@@ -100,7 +102,7 @@ static int present(const mt_cluster_setup *setup, const mt_cluster_plan *made, c
              : options->json                             ? MT_EXIT_DONE
                                                          : mt_cli_print(out.data);
   if (code == MT_EXIT_DONE)
-    code = mt_job_plan_present(&made->plan, made->schedule, &shown, job_members(setup, &made->plan));
+    code = mt_job_plan_present(&made->plan, made->schedule, &shown, job_members(setup, made));
   mt_text_free(&cluster);
   mt_text_free(&rate);
   mt_text_free(&out);

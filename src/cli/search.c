@@ -93,6 +93,8 @@ static json_t *search_value(const mt_search_space *space, const mt_search_result
       json_array_append_new(savings, json_pack("{s:s, s:s}", "layer", model->layers[l].name, "saving",
                                                names[result->plan.savings[l]]));
   json_object_set_new(value, "savings", savings);
+  json_object_set_new(value, "optimizer", json_string(result->plan.host_optimizer ? "host" : "device"));
+  json_object_set_new(value, "host_bytes", json_real(result->plan.host_bytes));
   if (!isinf(result->runner_up_seconds)) {
     json_t *other = candidate_value(space, &result->runner_up);
     json_object_set_new(other, "step_seconds", json_real(result->runner_up_seconds));
@@ -159,6 +161,9 @@ static void print_savings(const mt_search_space *space, const mt_search_result *
     mt_text_append(text, "saving      %d of %d layers compute their activations again\n", again, layers);
   if (host > 0)
     mt_text_append(text, "saving      %d of %d layers keep their activations in host memory\n", host, layers);
+  if (result->plan.host_optimizer) mt_text_append(text, "saving      the optimizer's states lie in host memory\n");
+  if (result->plan.host_bytes > 0)
+    mt_text_append(text, "host memory %.1f GB a device at most\n", result->plan.host_bytes / 1e9);
 }
 
 /* What binds: the largest of memory, exchange and the idle times. */
@@ -167,7 +172,7 @@ static void print_reasons(const mt_search_space *space, const mt_search_result *
   double memory = result->plan.memory_bytes / space->problem->memory_bytes, idle = simulation->idle_share;
   double exchange = result->plan.exchange_seconds / result->plan.seconds;
   int32_t layers = space->problem->architecture->model->layer_count;
-  bool saves = count_savings(space, result, MT_SAVING_ALL) < layers;
+  bool saves = count_savings(space, result, MT_SAVING_ALL) < layers || result->plan.host_optimizer;
   int worst = 0;
   for (int c = 1; c < MT_IDLE_CAUSES; c++)
     if (simulation->idle_by_cause[c] > simulation->idle_by_cause[worst]) worst = c;

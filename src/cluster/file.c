@@ -38,6 +38,7 @@ static const row device_rows[] = {
      false},
     {"host_bandwidth", MT_QUANTITY_BYTES_A_SECOND, AT(mt_device, host_bytes_per_second), 1e6, 1e15, false, false,
      false},
+    {"host_memory", MT_QUANTITY_BYTES, AT(mt_device, host_memory_bytes), 1e6, 1e15, false, false, false},
     {"matmul_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, matmul_efficiency), 0.001, 1, false, false, false},
     {"matmul_half_width", MT_QUANTITY_NUMBER, AT(mt_device, matmul_half_width), 0, 4096, false, false, false},
     {"compute_units", MT_QUANTITY_NUMBER, AT(mt_device, compute_units), 0, 65536, false, false, false},

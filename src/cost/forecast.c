@@ -7,7 +7,8 @@
 
 enum { WEIGHT_BYTES = 2, STATE_BYTES = 12, SCORE_BYTES = 5 };
 
-/* Buckets of gradients: the last one waits for the last layer's and hides behind nothing. */
+/* Buckets of gradients: the last one waits for the last layer's and hides behind nothing. Of states, where they
+ * pass through the device's memory. */
 static const double BUCKETS = 8;
 
 /* What the fullest device of a cell has of a microbatch. */
@@ -125,6 +126,7 @@ static void forecast_bytes(const mt_forecast *forecast, int32_t layer, const dou
   } else {
     result->saved_bytes = result->passed_bytes = result->output_bytes;
     result->working_bytes = saved + scores;
+    if (saving == MT_SAVING_HOST) result->host_bytes = saved + scores;
   }
   if (parallel->zero_level == 3 || parallel->layered) {
     /* Two layers' weights are there at a time: the one in use and the one that is gathered ahead. */
@@ -163,7 +165,7 @@ void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double 
   if (saving == MT_SAVING_HOST) {
     /* Out during the forward, in during the backward; what does not fit behind them is in the open. */
     double link = forecast->cluster->device.host_bytes_per_second;
-    double moved = link > 0 ? (double)result->working_bytes / link : 0;
+    double moved = link > 0 ? (double)result->host_bytes / link : 0;
     double backward = result->input_gradient + result->weight_gradient;
     result->forward_exchange += not_hidden(moved, result->forward, 0, &result->hidden_exchange);
     result->recompute_exchange += not_hidden(moved, backward, 0, &result->hidden_exchange);
@@ -202,6 +204,7 @@ void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const do
     result->exchange_seconds +=
         layer.recompute_exchange + (passes ? layer.input_exchange : 0) + (trains ? layer.weight_exchange : 0);
     result->saved_bytes += trains ? layer.saved_bytes : layer.passed_bytes;
+    result->host_bytes += layer.host_bytes;
     if (layer.working_bytes > result->working_bytes) result->working_bytes = layer.working_bytes;
   }
 }
@@ -234,20 +237,38 @@ void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_
   }
 }
 
+/* What a stage's parameters come to on one device. */
+typedef struct held_state {
+  double bytes;   /* in the device's memory */
+  double host;    /* in the host's */
+  double updated; /* parameters */
+} held_state;
+
 /* Weights, gradients and states of one kind of parameters on one device. */
 static void add_state(const mt_parallel *parallel, double parameters, int32_t copies, bool trains,
-                      mt_state_forecast *result, double *bytes, double *updated) {
+                      mt_state_forecast *result, held_state *held) {
   double gradient_bytes = parallel->float32_gradients ? 4 : 2;
   double shards = mt_exchange_shards(parallel, copies);
   double weights = parallel->zero_level == 3 || parallel->layered ? shards : 1;
   double gradients = parallel->zero_level >= 2 || parallel->layered ? shards : 1;
   double states = parallel->layered ? copies : parallel->zero_level >= 1 ? shards : 1;
   result->parameters += parameters;
-  *bytes += WEIGHT_BYTES * parameters / weights;
+  held->bytes += WEIGHT_BYTES * parameters / weights;
   if (!trains) return;
+  double state_bytes = STATE_BYTES * parameters / states;
   result->trainable_parameters += parameters;
-  *bytes += gradient_bytes * parameters / gradients + STATE_BYTES * parameters / states;
-  *updated += parameters / states;
+  held->bytes += gradient_bytes * parameters / gradients + (parallel->host_optimizer ? 0 : state_bytes);
+  held->host += parallel->host_optimizer ? state_bytes : 0;
+  held->updated += parameters / states;
+}
+
+/* States in host memory come in, are updated and go out again bucket by bucket, both ways of the link at once: a
+ * flow shop of three machines whose jobs are alike. */
+static double optimizer_seconds(const mt_device *device, const held_state *held) {
+  double update = mt_device_optimizer_seconds(device, held->updated);
+  if (held->host <= 0 || device->host_bytes_per_second <= 0) return update;
+  double way = held->host / device->host_bytes_per_second;
+  return (way + update + way + (BUCKETS - 1) * fmax(way, update)) / BUCKETS;
 }
 
 /* Once a step. Below level 2 gradients are reduced and, with divided states, weights gathered: together an
@@ -280,7 +301,7 @@ static double reduce_seconds(const mt_forecast *forecast, const mt_parallel *par
 void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double backward_seconds,
                        mt_state_forecast *result) {
   *result = (mt_state_forecast){0};
-  double bytes = 0, updated = 0;
+  held_state state = {0};
   bool overlap = false;
   const mt_model *model = forecast->architecture->model;
   /* Per module, because modules may lie differently. */
@@ -295,8 +316,8 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
     for (int32_t l = begin; l < end; l++) {
       held = mt_exchange_parameters(forecast, l);
       bool trains = model->layers[l].trainable;
-      add_state(parallel, held.dense, held.dense_copies, trains, result, &bytes, &updated);
-      add_state(parallel, held.expert, held.expert_copies, trains, result, &bytes, &updated);
+      add_state(parallel, held.dense, held.dense_copies, trains, result, &state);
+      add_state(parallel, held.expert, held.expert_copies, trains, result, &state);
       dense += trains ? held.dense : 0;
       expert += trains ? held.expert : 0;
       overlap |= parallel->overlap;
@@ -305,8 +326,9 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
                               reduce_seconds(forecast, parallel, expert, held.expert_copies, held.expert_stride);
     result->gradient_bytes += ceil_bytes((parallel->float32_gradients ? 4 : 2) * (dense + expert));
   }
-  result->static_bytes = ceil_bytes(bytes);
-  result->optimizer_seconds = mt_device_optimizer_seconds(&forecast->cluster->device, updated);
+  result->static_bytes = ceil_bytes(state.bytes);
+  result->host_bytes = ceil_bytes(state.host);
+  result->optimizer_seconds = optimizer_seconds(&forecast->cluster->device, &state);
   result->exposed_seconds = overlap
                                 ? fmax(result->reduce_seconds / BUCKETS, result->reduce_seconds - backward_seconds)
                                 : result->reduce_seconds;

@@ -40,6 +40,7 @@ typedef struct mt_layer_forecast {
   int64_t passed_bytes;   /* the same if it only passes a gradient on */
   int64_t working_bytes;  /* more while it computes: restored activations, gathered weights */
   int64_t output_bytes;   /* handed on */
+  int64_t host_bytes;     /* in host memory from forward to backward */
 } mt_layer_forecast;
 
 void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double extents[MT_EXTENTS],
@@ -58,6 +59,7 @@ typedef struct mt_span_forecast {
   double seconds[MT_COST_KINDS];
   double exchange_seconds; /* of these, in forward and backward: exposed communication */
   int64_t saved_bytes, working_bytes, output_bytes;
+  int64_t host_bytes; /* in host memory from forward to backward */
 } mt_span_forecast;
 
 void mt_forecast_span(const mt_forecast *forecast, const mt_span *span, const double extents[MT_EXTENTS],
@@ -71,6 +73,7 @@ void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_
 typedef struct mt_state_forecast {
   double parameters, trainable_parameters; /* on one device, before ZeRO divides them */
   int64_t static_bytes;                    /* weights, gradients, optimizer's states */
+  int64_t host_bytes;                      /* states that lie in host memory instead */
   int64_t gradient_bytes;                  /* reduced over replicas */
   double optimizer_seconds;
   double reduce_seconds;  /* gradients over replicas and weights back, once a step */

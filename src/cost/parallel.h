@@ -28,6 +28,7 @@ typedef struct mt_parallel {
   bool float32_gradients; /* accumulated and reduced in 4 bytes, not 2 */
   int32_t zero_level;     /* 0 to 3 (arXiv 1910.02054): divided are 1: states, 2: gradients too, 3: weights too */
   int32_t shard_group;    /* replicas that divide them; 0: all */
+  bool host_optimizer;    /* states lie in host memory and pass through the device's once a step */
   bool layered;           /* weights and gradients over the shard group, states over all replicas */
 } mt_parallel;
 

@@ -45,6 +45,7 @@ static const key_row keys[] = {
     DEGREE("parallel.expert", expert),
     {"parallel.zero", KEY_NUMBER, AT(zero), 0, 3, NULL},
     DEGREE("parallel.shard_group", shard_group),
+    {"parallel.optimizer", KEY_CHOICE, AT(optimizer), 0, 0, "device|host"},
     {"parallel.layered", KEY_CHOICE, AT(layered), 0, 0, "false|true"},
     {"parallel.sequence", KEY_CHOICE, AT(sequence), 0, 0, "false|true"},
     {"parallel.tensor_overlap", KEY_CHOICE, AT(tensor_overlap), 0, 0, "false|true"},

@@ -31,7 +31,7 @@ typedef struct mt_cluster_job {
   double zero, shard_group;
   double routed_devices, routed_nodes; /* that have a token's experts, in the mean; 0: experts spread evenly */
   const char *sequence, *tensor_overlap, *overlap, *layered, *recompute, *attention, *gradients, *precision,
-      *dispatch, *element_wise;
+      *dispatch, *element_wise, *optimizer;
   double tokens, samples;
   double microbatches, global_batch; /* of a replica in a step, or samples of all; 0: not given */
   const char *images, *video;

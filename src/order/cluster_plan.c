@@ -1,5 +1,22 @@
 #include "order/cluster_plan.h"
 
+static motet_status weigh_host(const mt_cluster_setup *setup, motet_error *error, mt_cluster_plan *result) {
+  double cap = setup->cluster.device.host_memory_bytes;
+  for (int32_t r = 0; r < result->derivation->ranks; r++) {
+    double bytes =
+        mt_host_bytes_of(result->derivation, &result->tables.host, &result->plan.verification.memory[r], r);
+    if (bytes > result->host_bytes) result->host_bytes = bytes;
+    if (cap > 0 && bytes > cap) {
+      motet_status status = mt_error_set(error, MOTET_ERROR_REFUSED,
+                                         "rank %d: %.1f GB of a device in host memory, its share is %.1f GB",
+                                         (int)r, bytes / 1e9, cap / 1e9);
+      mt_error_rule(error, "host_memory", r, -1, -1);
+      return status;
+    }
+  }
+  return MOTET_OK;
+}
+
 motet_status mt_cluster_plan_make(mt_arena *arena, const mt_cluster_setup *setup, motet_error *error,
                                   mt_cluster_plan *result) {
   *result = (mt_cluster_plan){0};
@@ -30,5 +47,6 @@ motet_status mt_cluster_plan_make(mt_arena *arena, const mt_cluster_setup *setup
       .derivation = result->derivation, .costs = &result->tables.costs, .sizes = result->tables.sizes};
   const mt_plan_options options = {.simulate = {.timeline = true, .attribute = true}};
   result->schedule = result->derivation->text;
-  return mt_plan_make(arena, &replica, 1, &options, error, &result->plan);
+  status = mt_plan_make(arena, &replica, 1, &options, error, &result->plan);
+  return status == MOTET_OK ? weigh_host(setup, error, result) : status;
 }

@@ -107,7 +107,7 @@ static bool is(const char *text, const char *word) { return text != NULL && strc
 
 static motet_status no_host_link(motet_error *error) {
   return mt_error_set(error, MOTET_ERROR_PARSE,
-                      "activations cannot be offloaded: the cluster states no host_bandwidth");
+                      "nothing can be offloaded to host memory: the cluster states no host_bandwidth");
 }
 
 /* With a degree of their own, modules before the trunk share out their pictures over the rest of a cell. */
@@ -168,6 +168,7 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
   all.zero_level = (int32_t)job->zero;
   all.shard_group = (int32_t)job->shard_group;
   all.layered = is(job->layered, "true");
+  all.host_optimizer = is(job->optimizer, "host");
   all.sequence_parallel = job->sequence != NULL ? is(job->sequence, "true") : all.tensor > 1;
   all.tensor_overlap = is(job->tensor_overlap, "true");
   all.overlap = !is(job->overlap, "false");
@@ -182,6 +183,8 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
     return refuse(job, "parallel.precision", error,
                   mt_error_set(error, MOTET_ERROR_PARSE,
                                "maps cannot be computed in float8: the cluster's device states no peak for it"));
+  if (all.host_optimizer && setup->cluster.device.host_bytes_per_second <= 0)
+    return refuse(job, "parallel.optimizer", error, no_host_link(error));
   if (all.tensor_overlap && !all.sequence_parallel)
     return refuse(job, "parallel.tensor_overlap", error,
                   mt_error_set(error, MOTET_ERROR_PARSE,

@@ -1,12 +1,21 @@
 #include "order/forecast_costs.h"
 
-#include "motet/program.h"
-
 mt_span mt_forecast_span_of(const mt_stage *stage) {
   return (mt_span){.layer_begin = stage->layer_begin,
                    .layer_end = stage->layer_end,
                    .first_trainable = stage->gate == MT_GATE_NONE ? -1 : stage->first_trainable,
                    .sends_gradient = stage->gate == MT_GATE_INPUT || stage->gate == MT_GATE_FULL};
+}
+
+double mt_host_bytes_of(const mt_derivation *derivation, const mt_host_bytes *host, const motet_rank_memory *memory,
+                        int32_t rank) {
+  double bytes = 0;
+  for (int32_t s = 0; s < derivation->stage_count; s++) {
+    if (!mt_stage_held(derivation, s, rank)) continue;
+    double open = derivation->stages[s].rank < 0 ? memory->peak_features : memory->peak_activations;
+    bytes += (double)host->states[s] + open * (double)host->activations[s];
+  }
+  return bytes;
 }
 
 uint64_t mt_forecast_present(const mt_architecture *architecture, const double *extents) {
@@ -29,6 +38,7 @@ uint64_t mt_forecast_present(const mt_architecture *architecture, const double *
 typedef struct tables_room {
   double *seconds[MT_COST_KINDS];
   int64_t *saved, *output, *held, *working, *gradients;
+  mt_host_bytes host;
   double *optimizer, *reduce, *exchange;
   int64_t columns;
 } tables_room;
@@ -48,12 +58,14 @@ static motet_status make_room(mt_arena *arena, int32_t stages, int64_t columns, 
                         .held = MT_ARENA_NEW(arena, int64_t, stages),
                         .working = MT_ARENA_NEW(arena, int64_t, stages),
                         .gradients = MT_ARENA_NEW(arena, int64_t, stages),
+                        .host = {MT_ARENA_NEW(arena, int64_t, stages), MT_ARENA_NEW(arena, int64_t, stages)},
                         .optimizer = MT_ARENA_NEW(arena, double, stages),
                         .reduce = MT_ARENA_NEW(arena, double, stages),
                         .exchange = MT_ARENA_NEW(arena, double, stages),
                         .columns = columns};
   bool good = room->saved != NULL && room->output != NULL && room->held != NULL && room->working != NULL &&
-              room->gradients != NULL && room->optimizer != NULL && room->reduce != NULL && room->exchange != NULL;
+              room->gradients != NULL && room->optimizer != NULL && room->reduce != NULL &&
+              room->exchange != NULL && room->host.states != NULL && room->host.activations != NULL;
   for (int k = 0; k < FILLED; k++) {
     room->seconds[filled[k]] = MT_ARENA_NEW(arena, double, cells);
     good = good && room->seconds[filled[k]] != NULL;
@@ -179,6 +191,7 @@ static motet_status fill_stage(mt_arena *arena, const mt_derivation *derivation,
     room->output[cell] = result->output_bytes;
     room->exchange[stage] += result->exchange_seconds * (double)each;
     if (result->working_bytes > working) working = result->working_bytes;
+    if (result->host_bytes > room->host.activations[stage]) room->host.activations[stage] = result->host_bytes;
     backward = result->seconds[MT_COST_BACKWARD];
   }
   mt_state_forecast state;
@@ -187,6 +200,7 @@ static motet_status fill_stage(mt_arena *arena, const mt_derivation *derivation,
   mt_forecast_state(forecast, &span, backward, &state);
   room->gradients[stage] = state.gradient_bytes;
   room->held[stage] = state.static_bytes;
+  room->host.states[stage] = state.host_bytes;
   room->working[stage] = working;
   room->optimizer[stage] = state.optimizer_seconds + state.exposed_seconds;
   room->reduce[stage] = state.reduce_seconds;
@@ -249,6 +263,7 @@ motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *deriv
                 .saved_bytes = {.values = room.saved, .stage_stride = room.columns, .microbatch_stride = stride},
                 .output_bytes = {.values = room.output, .stage_stride = room.columns, .microbatch_stride = stride},
                 .memory_cap = (int64_t)forecast->cluster->device.memory_bytes},
+      .host = room.host,
       .reduce_seconds = room.reduce,
       .exchange_seconds = room.exchange};
   for (int k = 0; k < FILLED; k++)

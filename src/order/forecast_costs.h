@@ -7,12 +7,20 @@
 
 #include "algebra/derive.h"
 #include "cost/forecast.h"
+#include "motet/program.h"
 #include "program/lower.h"
+
+/** What lies in host memory, in bytes of one device. */
+typedef struct mt_host_bytes {
+  int64_t *states;      /* [stages] of the optimizer, all the time */
+  int64_t *activations; /* [stages] of one microbatch from its forward to its backward, the largest */
+} mt_host_bytes;
 
 typedef struct mt_forecast_tables {
   mt_cost_table costs;      /* a stage's optimizer seconds hold the exposed reductions over replicas too */
   mt_sizes sizes;           /* static bytes with a rank's working memory; no weight bytes: replicas are not in the
                                program, their reductions in optimizer seconds */
+  mt_host_bytes host;       /* what lies in host memory */
   double *reduce_seconds;   /* [stages] over replicas, hidden or not */
   double *exchange_seconds; /* [stages] exposed communication inside the cell, of all microbatches */
 } mt_forecast_tables;
@@ -38,6 +46,11 @@ typedef struct mt_forecast_shapes {
 motet_status mt_forecast_stage(mt_arena *arena, const mt_derivation *derivation, const mt_forecast *forecast,
                                int32_t stage, const mt_forecast_shapes *shapes, motet_error *error,
                                mt_span_forecast *results);
+
+/** Of a rank, with as many microbatches at a time as its program's @p memory has. Features that a rank holds have
+ * stages of encoders behind them, which count as often. */
+double mt_host_bytes_of(const mt_derivation *derivation, const mt_host_bytes *host, const motet_rank_memory *memory,
+                        int32_t rank);
 
 /** Modules with rows in a microbatch of these extents: picture modules of one without pictures have none. */
 uint64_t mt_forecast_present(const mt_architecture *architecture, const double *extents);

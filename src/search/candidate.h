@@ -69,6 +69,9 @@ static inline int32_t mt_search_cells(const mt_search_space *space, const mt_sea
 void mt_search_parallels(const mt_search_space *space, const mt_search_candidate *candidate,
                          mt_parallel *parallels);
 
+/** Where the optimizer's states lie. */
+void mt_search_place_optimizer(const mt_search_space *space, bool host, mt_parallel *parallels);
+
 /** Whether the modules lie on separate cells or in front of the trunk: layers of [begin, end) that the pipeline
  * cuts.
  */
@@ -87,6 +90,8 @@ typedef struct mt_search_plan {
   int32_t stage_count;
   int32_t *microbatch; /* [microbatches] in the batch, in the order in which they go */
   uint8_t *savings;    /* [layers] mt_saving */
+  bool host_optimizer; /* the optimizer's states lie in host memory */
+  double host_bytes;   /* in host memory, of the device that has most there */
   double *cell_bytes;  /* [cells of a replica] */
   mt_plan plan;        /* with @p keep: free with mt_plan_free(); lives in the arena */
   mt_derivation *derivation;
@@ -104,6 +109,9 @@ typedef struct mt_search_effort {
  * schedule of it is legal. */
 motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
                                 const mt_search_effort *effort, motet_error *error, mt_search_plan *plan);
+
+/** What a device must have; infinite where a host has not as much room as the plan asks of it. */
+double mt_search_plan_bytes(const mt_search_problem *problem, const mt_search_plan *plan);
 
 /** "tensor 2, pipeline 4, ..." */
 void mt_search_candidate_text(const mt_search_candidate *candidate, mt_text *text);

@@ -6,6 +6,7 @@
 #include "search/candidate.h"
 #include "search/partition.h"
 #include "search/reorder.h"
+#include "search/saving.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,9 +30,6 @@ typedef struct maker {
   motet_error *error;
   mt_parallel *parallels;
   mt_forecast forecast;
-  uint8_t *savings;    /* [layers] mt_saving; of what is planned at the moment */
-  uint8_t *cheapest;   /* [layers] mt_saving that costs least, and what it costs */
-  double *price;       /* [layers] seconds a byte; NULL: not known yet */
   int32_t *microbatch; /* [M] of the replica at hand, indices in the batch */
   int32_t *kinds;      /* [kinds] that occur in it */
   int32_t kind_count;
@@ -43,9 +41,10 @@ typedef struct maker {
   mt_cost_table costs;
   mt_sizes sizes;
   int64_t *fixed, *weights, *working; /* [stages] */
-  double *exchange;                   /* [stages] seconds a step */
-  layer_means means;                  /* [layers] */
-  double cut_seconds;                 /* of the stages, as they were cut */
+  mt_host_bytes host;
+  double *exchange;   /* [stages] seconds a step */
+  layer_means means;  /* [layers] */
+  double cut_seconds; /* of the stages, as they were cut */
   mt_search_plan *result;
 } maker;
 
@@ -286,9 +285,10 @@ static motet_status allocate_tables(maker *m) {
   m->sizes.output_bytes = (motet_size_table){MT_ARENA_NEW(m->arena, int64_t, cells), m->candidate->microbatches, 1};
   m->working = MT_ARENA_NEW(m->arena, int64_t, stages);
   m->exchange = MT_ARENA_NEW(m->arena, double, stages);
+  m->host = (mt_host_bytes){MT_ARENA_NEW(m->arena, int64_t, stages), MT_ARENA_NEW(m->arena, int64_t, stages)};
   if (m->costs.optimizer_seconds == NULL || m->fixed == NULL || m->weights == NULL ||
       m->sizes.saved_bytes.values == NULL || m->sizes.output_bytes.values == NULL || m->working == NULL ||
-      m->exchange == NULL)
+      m->exchange == NULL || m->host.states == NULL || m->host.activations == NULL)
     return no_room(m);
   m->sizes.static_bytes = m->fixed;
   m->sizes.weight_bytes = m->weights;
@@ -303,7 +303,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
       mt_forecast_stage(m->arena, m->derivation, &m->forecast, stage, &shapes, m->error, forecasts);
   if (status != MOTET_OK) return status;
   double backward = 0.0;
-  m->working[stage] = 0;
+  m->working[stage] = m->host.activations[stage] = 0;
   m->exchange[stage] = 0.0;
   for (int32_t i = 0; i < m->candidate->microbatches; i++) {
     const mt_span_forecast *f = &forecasts[i];
@@ -312,6 +312,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
     m->sizes.saved_bytes.values[at] = f->saved_bytes;
     m->sizes.output_bytes.values[at] = f->output_bytes;
     if (f->working_bytes > m->working[stage]) m->working[stage] = f->working_bytes;
+    if (f->host_bytes > m->host.activations[stage]) m->host.activations[stage] = f->host_bytes;
     m->exchange[stage] += f->exchange_seconds;
     backward = f->seconds[MT_COST_BACKWARD];
   }
@@ -319,6 +320,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
   mt_state_forecast state;
   mt_forecast_state(&m->forecast, &span, backward, &state);
   m->fixed[stage] = state.static_bytes;
+  m->host.states[stage] = state.host_bytes;
   /* A region that several cells of a pipeline hold is reduced over them in the program; replicas of it, and of all
    * others, before that. */
   m->weights[stage] = state.gradient_bytes;
@@ -370,87 +372,18 @@ static motet_status make_plan(maker *m, double search_seconds, bool keep, mt_pla
 
 /* Bytes of a device of each cell: what the program holds, and what a stage needs while it computes. */
 static void weigh(maker *m, const mt_plan *plan, double *bytes) {
-  m->result->memory_bytes = 0.0;
+  m->result->memory_bytes = m->result->host_bytes = 0.0;
   for (int32_t r = 0; r < m->derivation->ranks; r++) {
     int64_t working = 0;
     for (int32_t s = 0; s < m->derivation->stage_count; s++)
       if (mt_stage_held(m->derivation, s, r) && m->working[s] > working) working = m->working[s];
     bytes[r] = (double)plan->verification.memory[r].peak_bytes + (double)working;
+    double host = mt_host_bytes_of(m->derivation, &m->host, &plan->verification.memory[r], r);
+    if (host > m->result->host_bytes) m->result->host_bytes = host;
     if (bytes[r] <= m->result->memory_bytes) continue;
     m->result->memory_bytes = bytes[r];
     m->result->memory_rank = r;
   }
-}
-
-/* What giving up its activations costs each layer, for the heaviest microbatch: the cheaper way of those that are
- * open, and its seconds for a byte that is no longer held. */
-static motet_status price_savings(maker *m) {
-  const mt_search_problem *problem = m->space->problem;
-  const mt_model *model = problem->architecture->model;
-  const bool open[MT_SAVINGS] = {[MT_SAVING_INPUT] = problem->savings[0],
-                                 [MT_SAVING_HOST] =
-                                     problem->savings[1] && problem->cluster.device.host_bytes_per_second > 0};
-  uint8_t *all = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
-  m->cheapest = MT_ARENA_NEW(m->arena, uint8_t, model->layer_count);
-  m->price = MT_ARENA_NEW(m->arena, double, model->layer_count);
-  if (all == NULL || m->cheapest == NULL || m->price == NULL) return no_room(m);
-  int32_t kind = m->kinds[0];
-  for (int32_t k = 1; k < m->kind_count; k++)
-    if (m->kinds[k] < kind) kind = m->kinds[k];
-  const double *extents = m->batch->extents[m->batch->first[kind]];
-  mt_forecast forecast = m->forecast;
-  forecast.savings = all;
-  for (int32_t l = 0; l < model->layer_count; l++) {
-    double kept = 0.0, least = INFINITY, gain = fmax((double)(m->means.saved[l] - m->means.kept[l]), 1.0);
-    for (int s = 0; s < MT_SAVINGS; s++) {
-      if (s != MT_SAVING_ALL && !open[s]) continue;
-      mt_layer_forecast f;
-      all[l] = (uint8_t)s;
-      mt_forecast_layer(&forecast, l, extents, &f);
-      double seconds =
-          f.forward_exchange + f.recompute + f.recompute_exchange + f.input_exchange + f.weight_exchange;
-      if (s == MT_SAVING_ALL) {
-        kept = seconds;
-      } else if (seconds < least) {
-        least = seconds;
-        m->cheapest[l] = (uint8_t)s;
-      }
-    }
-    all[l] = MT_SAVING_ALL;
-    m->price[l] = (least - kept) / gain;
-  }
-  return MOTET_OK;
-}
-
-/* The layer of a cell whose activations cost least to give up, and the microbatches that are open at its stage; -1:
- * there is none left. */
-static int32_t find_cheapest(const maker *m, int32_t rank, int32_t *open) {
-  int32_t cheapest = -1, most = open_most(m->candidate);
-  for (int32_t s = 0; s < m->derivation->stage_count; s++) {
-    const mt_stage *place = &m->derivation->stages[s];
-    if (!mt_stage_held(m->derivation, s, rank) || place->first_trainable < 0) continue;
-    for (int32_t l = place->first_trainable; l < place->layer_end; l++) {
-      if (m->savings[l] != MT_SAVING_ALL || (cheapest >= 0 && !(m->price[l] < m->price[cheapest]))) continue;
-      cheapest = l;
-      *open = most > 0 ? most : m->candidate->pipeline - place->slab % m->candidate->pipeline;
-    }
-  }
-  if (*open > m->candidate->microbatches) *open = m->candidate->microbatches;
-  return cheapest;
-}
-
-/* Layers of a cell's stages give up their activations, cheapest first, until what they no longer hold covers what
- * is over. False: nothing is left to drop. */
-static bool drop(maker *m, int32_t rank, double over) {
-  bool dropped = false;
-  while (over > 0) {
-    int32_t open = 1, layer = find_cheapest(m, rank, &open);
-    if (layer < 0 || m->cheapest[layer] == MT_SAVING_ALL) break;
-    m->savings[layer] = m->cheapest[layer];
-    over -= fmax((double)(m->means.saved[layer] - m->means.kept[layer]), 0) * open;
-    dropped = true;
-  }
-  return dropped;
 }
 
 /* Whether no order of what has been derived is faster than the limit; giving up activations only takes longer. */
@@ -467,9 +400,22 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   enum { ROUNDS = 6 };
   double cap = m->space->problem->memory_bytes;
   double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
-  m->savings = MT_ARENA_NEW(m->arena, uint8_t, m->space->problem->architecture->model->layer_count);
-  if (bytes == NULL || m->savings == NULL) return no_room(m);
-  m->forecast.savings = m->savings;
+  uint8_t *savings = MT_ARENA_NEW(m->arena, uint8_t, m->space->problem->architecture->model->layer_count);
+  if (bytes == NULL || savings == NULL) return no_room(m);
+  int32_t heaviest = m->kinds[0];
+  for (int32_t k = 1; k < m->kind_count; k++)
+    if (m->kinds[k] < heaviest) heaviest = m->kinds[k];
+  m->forecast.savings = savings;
+  mt_search_savings given_up = {.arena = m->arena,
+                                .space = m->space,
+                                .candidate = m->candidate,
+                                .derivation = m->derivation,
+                                .forecast = &m->forecast,
+                                .extents = m->batch->extents[m->batch->first[heaviest]],
+                                .saved = m->means.saved,
+                                .kept = m->means.kept,
+                                .open = open_most(m->candidate),
+                                .of = savings};
   mt_plan plan;
   for (int round = 0;; round++) {
     bool slow = false;
@@ -481,9 +427,8 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
     weigh(m, &plan, bytes);
     bool dropped = false;
     if (m->result->memory_bytes > cap && round < ROUNDS) {
-      if (m->price == NULL) status = price_savings(m);
-      for (int32_t r = 0; r < m->derivation->ranks && status == MOTET_OK; r++)
-        if (bytes[r] > cap) dropped |= drop(m, r, (bytes[r] - cap) * 1.05);
+      status = mt_search_savings_open(&given_up, m->error);
+      dropped = status == MOTET_OK && mt_search_savings_make_room(&given_up, bytes);
     }
     if (!dropped && status == MOTET_OK) break;
     mt_plan_free(&plan);
@@ -492,7 +437,8 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   m->result->seconds = plan.simulation->makespan;
   for (int32_t s = 0; s < m->derivation->stage_count; s++)
     m->result->exchange_seconds = fmax(m->result->exchange_seconds, m->exchange[s]);
-  m->result->savings = m->savings;
+  m->result->savings = savings;
+  m->result->host_optimizer = m->parallels[0].host_optimizer;
   m->result->microbatch = m->microbatch;
   m->result->cell_bytes = bytes;
   m->result->derivation = m->derivation;
@@ -503,8 +449,9 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   return MOTET_OK;
 }
 
-motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
-                                const mt_search_effort *effort, motet_error *error, mt_search_plan *plan) {
+/* With the optimizer's states in the device's memory or in the host's. */
+static motet_status evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
+                             const mt_search_effort *effort, bool host, motet_error *error, mt_search_plan *plan) {
   memset(plan, 0, sizeof *plan);
   maker m = {.arena = arena,
              .space = space,
@@ -513,12 +460,13 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
              .error = error,
              .result = plan};
   if (!open_maker(&m)) return no_room(&m);
+  mt_search_place_optimizer(space, host, m.parallels);
   motet_status status = take_replica(&m);
   if (status == MOTET_OK) status = measure_layers(&m);
   if (status != MOTET_OK) return status;
   bool pipelined = candidate->manner == MT_MANNER_CHAIN || space->trunk == 0;
   double cap = pipelined ? space->problem->memory_bytes : 0.0;
-  bool saves = space->problem->savings[0] || space->problem->savings[1];
+  bool saves = space->problem->savings[MT_SEARCH_RECOMPUTE] || space->problem->savings[MT_SEARCH_OFFLOAD];
   /* Activations that may be dropped do not bind the cut; if they do not fit even so, the fastest cut says by how
    * much.
    */
@@ -531,6 +479,36 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   if (status == MOTET_OK) status = derive(&m);
   if (status == MOTET_OK && effort->reordered) status = reorder(&m);
   return status == MOTET_OK ? plan_within(&m, effort) : status;
+}
+
+/* Whether a plan is the better one: it fits, or is nearer to that; then the faster one. */
+static bool is_better(const mt_search_problem *problem, const mt_search_plan *a, const mt_search_plan *b) {
+  double cap = problem->memory_bytes;
+  double over = fmax(mt_search_plan_bytes(problem, a), cap), others = fmax(mt_search_plan_bytes(problem, b), cap);
+  return over < others || (over == others && a->seconds < b->seconds);
+}
+
+motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
+                                const mt_search_effort *effort, motet_error *error, mt_search_plan *plan) {
+  const mt_search_problem *problem = space->problem;
+  motet_status status = evaluate(arena, space, candidate, effort, false, error, plan);
+  if (status != MOTET_OK || isinf(plan->seconds) || !mt_search_may_host(problem)) return status;
+  bool fits = mt_search_plan_bytes(problem, plan) <= problem->memory_bytes, kept = true;
+  for (int32_t l = 0; l < problem->architecture->model->layer_count; l++) kept &= plan->savings[l] == MT_SAVING_ALL;
+  if (fits && kept) return status;
+  mt_search_effort less = *effort;
+  if (fits && (less.limit <= 0 || plan->seconds < less.limit)) less.limit = plan->seconds;
+  mt_search_plan other;
+  status = evaluate(arena, space, candidate, &less, true, error, &other);
+  bool better = status == MOTET_OK && is_better(problem, &other, plan);
+  mt_plan_free(better ? &plan->plan : &other.plan);
+  if (better) *plan = other;
+  return status;
+}
+
+double mt_search_plan_bytes(const mt_search_problem *problem, const mt_search_plan *plan) {
+  double room = problem->cluster.device.host_memory_bytes;
+  return room > 0 && plan->host_bytes > room ? INFINITY : plan->memory_bytes;
 }
 
 void mt_search_candidate_text(const mt_search_candidate *c, mt_text *text) {

@@ -48,6 +48,7 @@ static void append_parallel(mt_text *text, const mt_search_space *space, const m
                  c->ulysses, c->ring, mt_search_cells(space, c), c->data, c->expert, c->zero);
   if (c->shard_devices > 0)
     mt_text_append(text, "  shard_group: %d\n  layered: true\n", c->shard_devices / c->tensor);
+  if (plan->host_optimizer) mt_text_append(text, "  optimizer: host\n");
   mt_text_append(text, "  split: [");
   for (int32_t s = 0; s < plan->stage_count; s++)
     mt_text_append(text, "%s%d", s > 0 ? ", " : "", plan->stage_layers[s]);

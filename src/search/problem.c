@@ -23,7 +23,7 @@ static const mt_skeleton_kind trunk_kinds[] = {MT_SKELETON_1F1B, MT_SKELETON_ZB1
                                                MT_SKELETON_FOLD, MT_SKELETON_ZBV,      MT_SKELETON_VHALF,
                                                MT_SKELETON_VMIN, MT_SKELETON_DUALPIPEV};
 enum { TRUNKS = sizeof trunk_kinds / sizeof *trunk_kinds };
-static const char *const saving_names[] = {"recompute", "offload"};
+static const char *const saving_names[MT_SEARCH_SAVINGS] = {"recompute", "offload", "optimizer"};
 
 typedef enum key_kind {
   KEY_TEXT,
@@ -408,7 +408,8 @@ static motet_status make(reader *r, mt_search_problem *problem) {
   for (int t = 0; t < TRUNKS && status == MOTET_OK; t++) problem->trunks[trunk_kinds[t]] = chosen[t];
   /* "none" is what is left when nothing else is named. */
   if (status == MOTET_OK && !(v->saving_count == 1 && strcmp(v->savings[0], "none") == 0))
-    status = set_names(r, "search.saving", v->savings, v->saving_count, saving_names, 2, problem->savings);
+    status = set_names(r, "search.saving", v->savings, v->saving_count, saving_names, MT_SEARCH_SAVINGS,
+                       problem->savings);
   problem->tensor = v->tensor;
   problem->context = v->context;
   problem->pipeline = v->pipeline;

@@ -27,6 +27,14 @@ typedef enum mt_search_manner {
 
 extern const char *const mt_search_manner_names[MT_MANNERS];
 
+/** What saves memory. */
+typedef enum mt_search_saving {
+  MT_SEARCH_RECOMPUTE, /* layers compute their activations again */
+  MT_SEARCH_OFFLOAD,   /* or keep them in host memory */
+  MT_SEARCH_OPTIMIZER, /* the optimizer's states lie in host memory */
+  MT_SEARCH_SAVINGS
+} mt_search_saving;
+
 typedef struct mt_search_problem {
   mt_arena *arena;
   mt_architecture *architecture;
@@ -45,10 +53,15 @@ typedef struct mt_search_problem {
   int64_t seed;
   mt_search_range tensor, context, pipeline, expert, microbatch, encoder_batch, zero, shard_devices, chunks;
   bool manners[MT_MANNERS];
-  bool trunks[MT_SKELETON_KINDS]; /* skeletons of the pipeline */
-  bool savings[2];                /* recompute, offload: what may be used where memory asks for it */
-  double time_limit;              /* seconds; 0: none */
+  bool trunks[MT_SKELETON_KINDS];  /* skeletons of the pipeline */
+  bool savings[MT_SEARCH_SAVINGS]; /* what may be used where memory asks for it */
+  double time_limit;               /* seconds; 0: none */
 } mt_search_problem;
+
+/** Whether a plan may have the optimizer's states in host memory. */
+static inline bool mt_search_may_host(const mt_search_problem *problem) {
+  return problem->savings[MT_SEARCH_OPTIMIZER] && problem->cluster.device.host_bytes_per_second > 0;
+}
 
 /** Reads a job (YAML). @p overrides are words `key=value`. Errors name file, line and key. */
 motet_status mt_search_problem_read(const char *path, int override_count, char *const *overrides,

@@ -36,7 +36,7 @@ static void judge(const batch *b, int32_t index, mt_arena *arena, verdict *v) {
   motet_error_clear(&v->error);
   v->status = mt_search_evaluate(arena, b->space, b->candidates[index], &effort, &v->error, &plan);
   v->seconds = v->status == MOTET_OK ? plan.seconds : INFINITY;
-  v->bytes = v->status == MOTET_OK ? plan.memory_bytes : INFINITY;
+  v->bytes = v->status == MOTET_OK ? mt_search_plan_bytes(b->space->problem, &plan) : INFINITY;
 }
 
 static void *work(void *context) {
@@ -193,7 +193,7 @@ static motet_status plan_again(run *r, mt_arena *arena, double seconds, bool reo
   const mt_search_effort effort = {.order_seconds = seconds, .reordered = reordered, .keep = true};
   mt_search_plan plan;
   motet_status status = mt_search_evaluate(arena, r->space, &result->best, &effort, r->error, &plan);
-  *better = status == MOTET_OK && plan.memory_bytes <= r->problem->memory_bytes &&
+  *better = status == MOTET_OK && mt_search_plan_bytes(r->problem, &plan) <= r->problem->memory_bytes &&
             (result->plan.derivation == NULL || plan.seconds < result->plan.seconds);
   if (*better) mt_plan_free(&result->plan.plan);
   if (*better)
@@ -223,7 +223,7 @@ static motet_status weigh_lightest(run *r, mt_arena *arena) {
   if (isinf(r->space->least_bytes)) return MOTET_OK;
   motet_status status = mt_search_evaluate(arena, r->space, lightest, &quick, r->error, &plan);
   if (status == MOTET_ERROR_ILLEGAL) return MOTET_OK;
-  if (status != MOTET_OK || plan.memory_bytes >= r->result->least_bytes) return status;
+  if (status != MOTET_OK || mt_search_plan_bytes(r->problem, &plan) >= r->result->least_bytes) return status;
   r->result->least_bytes = plan.memory_bytes;
   r->result->lightest = *lightest;
   r->result->lightest_known = true;

@@ -88,6 +88,11 @@ void mt_search_parallels(const mt_search_space *space, const mt_search_candidate
   }
 }
 
+void mt_search_place_optimizer(const mt_search_space *space, bool host, mt_parallel *parallels) {
+  for (int32_t j = 0; j < space->problem->architecture->model->module_count; j++)
+    parallels[j].host_optimizer = host;
+}
+
 void mt_search_cut(const mt_search_space *space, const mt_search_candidate *candidate, int32_t *begin,
                    int32_t *end) {
   const mt_model *model = space->problem->architecture->model;

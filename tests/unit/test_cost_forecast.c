@@ -392,6 +392,43 @@ static void test_host_memory(void **state) {
   f->cluster.device.host_bytes_per_second = 1e9;
   mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
   near(there.forward_exchange, (double)kept.saved_bytes / 1e9 - kept.forward);
+  /* Weights that are gathered for the layer do not travel with its activations. */
+  f->parallel.data = 64;
+  f->parallel.zero_level = 3;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &kept);
+  f->cluster.device.host_bytes_per_second = 5e8;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
+  assert_true(there.working_bytes > there.host_bytes);
+  near(there.forward_exchange - kept.forward_exchange, (double)there.host_bytes / 1e9);
+}
+
+/* States in host memory leave 12 bytes a parameter of the device; eight buckets come in, are updated and go out. */
+static void test_optimizer_in_host_memory(void **state) {
+  enum { PARTS = 8 };
+  fixture *f = *state;
+  const mt_span span = {.layer_end = LAYERS + 2, .first_trainable = 0};
+  for (int i = 0; i < 3; i++) {
+    f->parallel.data = i == 2 ? 64 : 1;
+    f->parallel.zero_level = i == 2 ? 1 : 0;
+    f->parallel.host_optimizer = false;
+    f->cluster.device.host_bytes_per_second = i == 0 ? 1e12 : 1e10; /* the update, or the way, is longer */
+    mt_state_forecast here, there;
+    mt_forecast_state(&f->forecast, &span, 0, &here);
+    f->parallel.host_optimizer = true;
+    mt_forecast_state(&f->forecast, &span, 0, &there);
+    double states = 12 * here.trainable_parameters / f->parallel.data;
+    double way = states / f->cluster.device.host_bytes_per_second / PARTS, update = here.optimizer_seconds / PARTS;
+    double in = 0, updated = 0, out = 0;
+    for (int part = 0; part < PARTS; part++) {
+      in += way;
+      updated = fmax(in, updated) + update;
+      out = fmax(updated, out) + way;
+    }
+    assert_true(here.host_bytes == 0 && (way < update) == (i == 0));
+    assert_true(fabs((double)(here.static_bytes - there.static_bytes) - states) <= 1);
+    assert_true(fabs((double)there.host_bytes - states) <= 1);
+    near(there.optimizer_seconds, out);
+  }
 }
 
 static void test_what_does_not_fit_is_refused(void **state) {
@@ -429,6 +466,7 @@ int main(void) {
                                      TEST(test_what_is_computed_together_is_shared_out),
                                      TEST(test_whole_pictures),
                                      TEST(test_host_memory),
+                                     TEST(test_optimizer_in_host_memory),
                                      TEST(test_what_does_not_fit_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,6 +95,9 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
           "more than the cluster's 4 devices");
   refused("cluster: ascend-910c-supernode\nmodel: " MODELS "Llama-3.1-8B\nparallel: {recompute: offload}\n",
           "parallel.recompute", 3, "host_bandwidth");
+  refused("cluster: ascend-910c-supernode\nmodel: " MODELS "Llama-3.1-8B\nparallel: {optimizer: host}\n",
+          "parallel.optimizer", 3, "host_bandwidth");
+  refused("cluster: h100\nmodel: m\nparallel: {optimizer: cpu}\n", "parallel.optimizer", 3, "device|host");
   refused("cluster: a100-80gb\nmodel: " MODELS "Llama-3.1-8B\nparallel: {precision: float8}\n",
           "parallel.precision", 3, "states no peak");
   refused("cluster: h100\nmodel: m\nparallel: {routed_nodes: 0.5}\n", "parallel.routed_nodes", 3,
@@ -122,6 +125,29 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
       MOTET_OK);
   assert_string_equal(failure.file, "j.yaml");
   assert_int_equal(failure.line, 3);
+}
+
+/* States and activations in host memory are weighed: what a host has not room for is refused. */
+static void test_host_memory_is_weighed(void **state) {
+  (void)state;
+  mt_cluster_job job;
+  mt_cluster_setup setup;
+  mt_cluster_plan made;
+  char *words[] = {"parallel.optimizer=host", "parallel.offload_layers=[1-32]", "parallel.context=1"};
+  double bytes[2];
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(open_job(llama, 1 + 2 * i, words, &job, &setup), MOTET_OK);
+    if (mt_cluster_plan_make(arena, &setup, &failure, &made) != MOTET_OK) fail_msg("%s", failure.text);
+    bytes[i] = made.host_bytes;
+    mt_plan_free(&made.plan);
+  }
+  /* 12 bytes of a quarter of the fuller half of 8.03e9 parameters; activations of 34 bytes a value at most. */
+  assert_true(bytes[0] > 12 * 8.03e9 / 8 && bytes[0] < 1.1 * 12 * 8.03e9 / 8);
+  assert_true(bytes[1] > bytes[0] && bytes[1] < bytes[0] + 2.0 * 17 * 34 * 4096 * 4096 / 4);
+  setup.cluster.device.host_memory_bytes = bytes[1] * 0.999;
+  assert_int_equal(mt_cluster_plan_make(arena, &setup, &failure, &made), MOTET_ERROR_REFUSED);
+  assert_string_equal(failure.rule, "host_memory");
+  mt_plan_free(&made.plan);
 }
 
 /* One stage, one device: the step is M times forward and backward, then the optimizer. */
@@ -199,8 +225,8 @@ static void test_what_does_not_fit(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-  const struct CMUnitTest tests[] = {TEST(test_what_a_job_says), TEST(test_wrong_jobs_are_told_where_and_why),
+  const struct CMUnitTest tests[] = {TEST(test_what_a_job_says),     TEST(test_wrong_jobs_are_told_where_and_why),
                                      TEST(test_a_step_is_its_parts), TEST(test_tables_conserve_work),
-                                     TEST(test_what_does_not_fit)};
+                                     TEST(test_what_does_not_fit),   TEST(test_host_memory_is_weighed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -278,6 +278,36 @@ static void test_savings(void **state) {
     fail_msg("%g with both, %g and %g with one", seconds[2], seconds[0], seconds[1]);
 }
 
+/* States go to host memory where that is cheaper than giving up activations, as far as the host has room. */
+static void test_optimizer_in_host_memory(void **state) {
+  (void)state;
+  static const char *const savings[] = {"search.saving=[recompute]", "search.saving=[recompute, optimizer]",
+                                        "search.saving=[recompute, offload, optimizer]"};
+  double seconds[3], host = 0;
+  for (int i = 0; i < 5; i++) {
+    char saving[64], level[] = "search.zero=[0]", memory[] = "memory=18GB", devices[] = "cluster.devices=2",
+                     samples[] = "train.global_batch=128", trunk[] = "search.trunk=[1f1b]";
+    snprintf(saving, sizeof saving, "%s", savings[i < 2 ? i : 2]);
+    char *words[] = {saving, level, memory, devices, samples, trunk};
+    mt_arena *arena = mt_arena_create();
+    mt_search_space space;
+    mt_search_problem *problem = problem_of(UNIFORM, words, 6);
+    problem->cluster.device.host_memory_bytes = i == 3 ? host * 0.9 : i == 4 ? 1e6 : 0;
+    mt_search_result result = search(arena, problem, 1, &space);
+    assert_true(result.found && result.plan.memory_bytes <= problem->memory_bytes);
+    if (i < 3) seconds[i] = result.plan.seconds;
+    if (i == 0) assert_true(!result.plan.host_optimizer && result.plan.host_bytes == 0);
+    if (i == 1) assert_true(result.plan.host_optimizer && seconds[1] < seconds[0]);
+    if (i == 2) assert_true((host = result.plan.host_bytes) > 0 && seconds[2] <= seconds[1] * (1 + 1e-9));
+    if (i > 2) assert_true(result.plan.host_bytes <= problem->cluster.device.host_memory_bytes);
+    if (i > 2) assert_true(result.plan.seconds >= seconds[2] * (1 - 1e-9));
+    if (i == 4) assert_true(fabs(result.plan.seconds - seconds[0]) <= 1e-9 * seconds[0]);
+    mt_plan_free(&result.plan.plan);
+    mt_search_problem_destroy(problem);
+    mt_arena_destroy(arena);
+  }
+}
+
 /* A generator that two encoders feed side by side. */
 static void test_generator(void **state) {
   (void)state;
@@ -406,6 +436,7 @@ int main(void) {
       cmocka_unit_test(test_lockstep),
       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_savings),
+      cmocka_unit_test(test_optimizer_in_host_memory),
       cmocka_unit_test(test_generator),
       cmocka_unit_test(test_stop),
       cmocka_unit_test(test_bad_jobs),
