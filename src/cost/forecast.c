@@ -240,6 +240,7 @@ void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_
 /* What a stage's parameters come to on one device. */
 typedef struct held_state {
   double bytes;   /* in the device's memory */
+  double states;  /* the optimizer's, in either */
   double host;    /* in the host's */
   double updated; /* parameters */
 } held_state;
@@ -258,6 +259,7 @@ static void add_state(const mt_parallel *parallel, double parameters, int32_t co
   double state_bytes = STATE_BYTES * parameters / states;
   result->trainable_parameters += parameters;
   held->bytes += gradient_bytes * parameters / gradients + (parallel->host_optimizer ? 0 : state_bytes);
+  held->states += state_bytes;
   held->host += parallel->host_optimizer ? state_bytes : 0;
   held->updated += parameters / states;
 }
@@ -327,6 +329,7 @@ void mt_forecast_state(const mt_forecast *forecast, const mt_span *span, double 
     result->gradient_bytes += ceil_bytes((parallel->float32_gradients ? 4 : 2) * (dense + expert));
   }
   result->static_bytes = ceil_bytes(state.bytes);
+  result->state_bytes = ceil_bytes(state.states);
   result->host_bytes = ceil_bytes(state.host);
   result->optimizer_seconds = optimizer_seconds(&forecast->cluster->device, &state);
   result->exposed_seconds = overlap

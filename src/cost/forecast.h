@@ -73,6 +73,7 @@ void mt_forecast_share(const mt_span_forecast *together, int32_t count, mt_span_
 typedef struct mt_state_forecast {
   double parameters, trainable_parameters; /* on one device, before ZeRO divides them */
   int64_t static_bytes;                    /* weights, gradients, optimizer's states */
+  int64_t state_bytes;                     /* of these, or in host memory: the optimizer's states */
   int64_t host_bytes;                      /* states that lie in host memory instead */
   int64_t gradient_bytes;                  /* reduced over replicas */
   double optimizer_seconds;

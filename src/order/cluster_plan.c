@@ -8,8 +8,8 @@ static motet_status weigh_host(const mt_cluster_setup *setup, motet_error *error
     if (bytes > result->host_bytes) result->host_bytes = bytes;
     if (cap > 0 && bytes > cap) {
       motet_status status = mt_error_set(error, MOTET_ERROR_REFUSED,
-                                         "rank %d: %.1f GB of a device in host memory, its share is %.1f GB",
-                                         (int)r, bytes / 1e9, cap / 1e9);
+                                         "%.1f GB of a device lie in host memory, and its share of that is %.1f GB",
+                                         bytes / 1e9, cap / 1e9);
       mt_error_rule(error, "host_memory", r, -1, -1);
       return status;
     }

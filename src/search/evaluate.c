@@ -15,6 +15,8 @@
 /* Simulations that one partition may cost: a search makes thousands of plans. */
 static const int64_t PARTITION_EVALUATIONS = 600;
 static const int64_t REORDER_EVALUATIONS = 20000;
+/* The part of the memory that states must have for a plan with them in host memory to be made too. */
+static const double WORTH = 0.05;
 
 /* Mean times and largest sizes of the layers. */
 typedef struct layer_means {
@@ -42,6 +44,7 @@ typedef struct maker {
   mt_sizes sizes;
   int64_t *fixed, *weights, *working; /* [stages] */
   mt_host_bytes host;
+  int64_t *states;    /* [stages] of the optimizer */
   double *exchange;   /* [stages] seconds a step */
   layer_means means;  /* [layers] */
   double cut_seconds; /* of the stages, as they were cut */
@@ -286,7 +289,8 @@ static motet_status allocate_tables(maker *m) {
   m->working = MT_ARENA_NEW(m->arena, int64_t, stages);
   m->exchange = MT_ARENA_NEW(m->arena, double, stages);
   m->host = (mt_host_bytes){MT_ARENA_NEW(m->arena, int64_t, stages), MT_ARENA_NEW(m->arena, int64_t, stages)};
-  if (m->costs.optimizer_seconds == NULL || m->fixed == NULL || m->weights == NULL ||
+  m->states = MT_ARENA_NEW(m->arena, int64_t, stages);
+  if (m->states == NULL || m->costs.optimizer_seconds == NULL || m->fixed == NULL || m->weights == NULL ||
       m->sizes.saved_bytes.values == NULL || m->sizes.output_bytes.values == NULL || m->working == NULL ||
       m->exchange == NULL || m->host.states == NULL || m->host.activations == NULL)
     return no_room(m);
@@ -321,6 +325,7 @@ static motet_status fill_stage(maker *m, int32_t stage) {
   mt_forecast_state(&m->forecast, &span, backward, &state);
   m->fixed[stage] = state.static_bytes;
   m->host.states[stage] = state.host_bytes;
+  m->states[stage] = state.state_bytes;
   /* A region that several cells of a pipeline hold is reduced over them in the program; replicas of it, and of all
    * others, before that. */
   m->weights[stage] = state.gradient_bytes;
@@ -383,6 +388,9 @@ static void weigh(maker *m, const mt_plan *plan, double *bytes) {
     if (bytes[r] <= m->result->memory_bytes) continue;
     m->result->memory_bytes = bytes[r];
     m->result->memory_rank = r;
+    m->result->state_bytes = 0.0;
+    for (int32_t s = 0; s < m->derivation->stage_count; s++)
+      m->result->state_bytes += mt_stage_held(m->derivation, s, r) ? (double)m->states[s] : 0.0;
   }
 }
 
@@ -495,7 +503,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   if (status != MOTET_OK || isinf(plan->seconds) || !mt_search_may_host(problem)) return status;
   bool fits = mt_search_plan_bytes(problem, plan) <= problem->memory_bytes, kept = true;
   for (int32_t l = 0; l < problem->architecture->model->layer_count; l++) kept &= plan->savings[l] == MT_SAVING_ALL;
-  if (fits && kept) return status;
+  if (fits && (kept || plan->state_bytes < WORTH * problem->memory_bytes)) return status;
   mt_search_effort less = *effort;
   if (fits && (less.limit <= 0 || plan->seconds < less.limit)) less.limit = plan->seconds;
   mt_search_plan other;
