@@ -65,7 +65,7 @@ motet plan "$job" --job "$out.found.yaml" 2>"$out" >/dev/null || code=$?
 [ "$code" = 2 ] && grep -q -- '--job is for --search' "$out" || fail "--job without --search: $code, $(cat "$out")"
 
 code=0
-motet plan "$job" --search --json memory=2GB >"$out" 2>/dev/null || code=$?
+motet plan "$job" --search --json memory=1GB >"$out" 2>/dev/null || code=$?
 [ "$code" = 1 ] || fail "nothing fits, and the exit code is $code"
 grep -q '"accepted": false' "$out" || fail "no refusal: $(cat "$out")"
 grep -q 'nothing fits' "$out" || fail "no reason: $(cat "$out")"
