@@ -500,18 +500,23 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
                                 const mt_search_effort *effort, motet_error *error, mt_search_plan *plan) {
   const mt_search_problem *problem = space->problem;
   motet_status status = evaluate(arena, space, candidate, effort, false, error, plan);
-  if (status != MOTET_OK || isinf(plan->seconds) || !mt_search_may_host(problem)) return status;
-  bool fits = mt_search_plan_bytes(problem, plan) <= problem->memory_bytes, kept = true;
-  for (int32_t l = 0; l < problem->architecture->model->layer_count; l++) kept &= plan->savings[l] == MT_SAVING_ALL;
-  if (fits && (kept || plan->state_bytes < WORTH * problem->memory_bytes)) return status;
+  if (status != MOTET_OK || !mt_search_may_host(problem)) return status;
   mt_search_effort less = *effort;
-  if (fits && (less.limit <= 0 || plan->seconds < less.limit)) less.limit = plan->seconds;
+  if (isinf(plan->seconds)) {
+    if (candidate->pipeline == 1) return status; /* no other cut */
+  } else {
+    bool fits = mt_search_plan_bytes(problem, plan) <= problem->memory_bytes, kept = true;
+    for (int32_t l = 0; l < problem->architecture->model->layer_count; l++)
+      kept &= plan->savings[l] == MT_SAVING_ALL;
+    if (fits && (kept || plan->state_bytes < WORTH * problem->memory_bytes)) return status;
+    if (fits && (less.limit <= 0 || plan->seconds < less.limit)) less.limit = plan->seconds;
+  }
   mt_search_plan other;
   status = evaluate(arena, space, candidate, &less, true, error, &other);
   bool better = status == MOTET_OK && is_better(problem, &other, plan);
   mt_plan_free(better ? &plan->plan : &other.plan);
   if (better) *plan = other;
-  return status;
+  return status == MOTET_ERROR_ILLEGAL ? MOTET_OK : status;
 }
 
 double mt_search_plan_bytes(const mt_search_problem *problem, const mt_search_plan *plan) {
