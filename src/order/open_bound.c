@@ -219,14 +219,12 @@ static bool open_work(mt_arena *arena, const mt_derivation *d, work *w) {
   return true;
 }
 
-/* The jobs of each rank, and those of all ranks that share the work, spread over them. */
-static bool run_machines(mt_arena *arena, bounder *b) {
+/* The jobs of each rank. Returns how many jobs no rank has for certain; -1: memory is out. */
+static int32_t run_ranks(mt_arena *arena, bounder *b) {
   const mt_derivation *d = b->derivation;
-  int32_t *begin = MT_ARENA_NEW(arena, int32_t, d->ranks + 1), shared = 0;
+  int32_t *begin = MT_ARENA_NEW(arena, int32_t, d->ranks + 1);
   job *own = MT_ARENA_NEW(arena, job, b->count);
-  b->heap = MT_ARENA_NEW(arena, int32_t, b->count);
-  if (begin == NULL || own == NULL || b->heap == NULL) return false;
-  qsort(b->jobs, (size_t)b->count, sizeof *b->jobs, compare_jobs);
+  if (begin == NULL || own == NULL) return -1;
   for (int32_t i = 0; i < b->count; i++)
     if (b->jobs[i].rank >= 0) begin[b->jobs[i].rank]++;
   for (int32_t r = 0; r < d->ranks; r++) begin[r + 1] += begin[r];
@@ -234,14 +232,31 @@ static bool run_machines(mt_arena *arena, bounder *b) {
     if (b->jobs[i].rank >= 0) own[--begin[b->jobs[i].rank]] = b->jobs[i];
   for (int32_t r = 0; r < d->ranks; r++)
     raise_to(&b->most, run_machine(own + begin[r], begin[r + 1] - begin[r], b->heap));
+  return b->count - begin[d->ranks];
+}
+
+/* All jobs of the ranks that share the work, spread over them. */
+static double run_shared(bounder *b) {
+  const mt_derivation *d = b->derivation;
+  int32_t shared = 0;
   for (int32_t i = 0; i < b->count; i++) {
     int32_t place = b->jobs[i].rank - d->shared_first;
     if (b->jobs[i].rank >= 0 && (place < 0 || place >= d->shared_ranks)) continue;
     b->jobs[shared] = b->jobs[i];
     b->jobs[shared++].length /= d->shared_ranks;
   }
-  raise_to(&b->most, run_machine(b->jobs, shared, b->heap));
-  return true;
+  return run_machine(b->jobs, shared, b->heap);
+}
+
+/* Where every job has its rank, the busiest of a set has no less of it than the ranks on average, no sooner and
+ * with no shorter tail: the ranks' own bounds are enough. */
+static bool run_machines(mt_arena *arena, bounder *b) {
+  b->heap = MT_ARENA_NEW(arena, int32_t, b->count);
+  if (b->heap == NULL) return false;
+  qsort(b->jobs, (size_t)b->count, sizeof *b->jobs, compare_jobs);
+  int32_t free_jobs = run_ranks(arena, b);
+  if (free_jobs > 0) raise_to(&b->most, run_shared(b));
+  return free_jobs >= 0;
 }
 
 motet_status mt_order_open_bound(mt_arena *arena, const mt_derivation *d, const mt_cost_table *costs,
