@@ -18,8 +18,11 @@ static int too_deep(const char *yaml, size_t bytes) {
 
 static motet_status failure(const yaml_parser_t *parser, const char *name, motet_error *error) {
   if (parser->error == YAML_MEMORY_ERROR) return mt_error_memory(error, 0, "a file's reader");
-  mt_error_set(error, MOTET_ERROR_PARSE, "this is not YAML: %s",
-               parser->problem != NULL ? parser->problem : "it cannot be read");
+  /* libyaml's words for a ': ' inside of a text that has no quotes, as every schedule with names has. */
+  bool colon = parser->problem != NULL && strncmp(parser->problem, "mapping values", 14) == 0;
+  mt_error_set(error, MOTET_ERROR_PARSE, "this is not YAML: %s%s",
+               parser->problem != NULL ? parser->problem : "it cannot be read",
+               colon ? " (a text with ': ' in it needs quotes)" : "");
   mt_error_place(error, name, (int)parser->problem_mark.line + 1);
   return MOTET_ERROR_PARSE;
 }

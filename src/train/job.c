@@ -23,10 +23,26 @@ static motet_status place(const reader *state, const yaml_node_t *node, motet_er
 
 static bool key_exists(const char *name) { return mt_job_key_find(name) != NULL; }
 
+/* Keys that only jobs for a cluster have. */
+static bool is_of_clusters(const char *name) {
+  static const char *const sections[] = {"cluster", "devices", "workload", "search"};
+  for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+    size_t length = strlen(sections[i]);
+    if (strncmp(name, sections[i], length) == 0 && (name[length] == 0 || name[length] == '.')) return true;
+  }
+  return false;
+}
+
 static motet_status unknown_key(const char *name, motet_error *error) {
   const char *foreign = mt_foreign_key(name, key_exists), *nearest = mt_job_key_nearest(name);
   motet_status status;
-  if (foreign != NULL)
+  if (is_of_clusters(name))
+    status = mt_error_set(
+        error, MOTET_ERROR_PARSE,
+        "'%s' is a key of jobs for a cluster, as in 'cluster: h100', which 'motet plan' and 'motet simulate' "
+        "take",
+        name);
+  else if (foreign != NULL)
     status = mt_error_set(error, MOTET_ERROR_PARSE, "there is no key '%s'; here '%s' is for that: %s", name,
                           foreign, mt_job_key_find(foreign)->meaning);
   else if (nearest != NULL)
