@@ -178,7 +178,7 @@ motet_status mt_cluster_resize(mt_cluster *cluster, int32_t devices, motet_error
   if (devices > INT32_MAX - below)
     return mt_error_set(error, MOTET_ERROR_LIMIT, "%d devices are more than a cluster may have", devices);
   last->devices = (devices + below - 1) / below * below;
-  cluster->devices = last->devices;
+  cluster->devices = devices;
   return MOTET_OK;
 }
 
@@ -220,7 +220,10 @@ motet_status mt_cluster_check(const mt_cluster *cluster, motet_error *error) {
                             "level '%s' joins %d devices, which is no multiple of the %d joined below it",
                             level->name, level->devices, below);
   }
-  if (status == MOTET_OK && cluster->levels[cluster->level_count - 1].devices != cluster->devices)
+  /* The last of the groups that the outermost level joins need not be full. */
+  int32_t joined = status == MOTET_OK ? cluster->levels[cluster->level_count - 1].devices : 0;
+  int32_t group = status == MOTET_OK && cluster->level_count > 1 ? cluster->levels[cluster->level_count - 2].devices : 1;
+  if (status == MOTET_OK && (joined < cluster->devices || joined - cluster->devices >= group))
     status = mt_error_set(error, MOTET_ERROR_PARSE, "the last level joins %d devices, but the cluster has %d",
                           cluster->levels[cluster->level_count - 1].devices, cluster->devices);
   if (status != MOTET_OK) mt_error_key(error, "levels");

@@ -54,8 +54,8 @@ typedef struct mt_cluster {
 /** Names of the presets, comma separated. */
 const char *mt_cluster_presets(void);
 
-/** As many devices at its outermost level (whole groups of the level below); levels that become needless are gone.
- */
+/** So many devices. The outermost level joins whole groups of the level below, of which the last may be partly
+ * empty; levels that become needless are gone. */
 motet_status mt_cluster_resize(mt_cluster *cluster, int32_t devices, motet_error *error);
 
 /** A preset by name, with as many devices as @p devices (rounded up to whole groups below the last level). */

@@ -28,6 +28,14 @@ assert s["runner_up"]["step_seconds"] >= d["step_seconds"] - 1e-12
 CHECK
 motet verify "$out.json" >/dev/null || fail "the program that -o wrote is not accepted"
 
+# Part of a node is that part, not the whole: 12 devices are not 16.
+motet plan "$job" --search --json cluster.devices=12 train.global_batch=48 >"$out" 2>/dev/null || fail "no search on 12 devices"
+python3 - "$out" <<'CHECK' || fail "more devices than there are"
+import json, sys
+plan = json.load(open(sys.argv[1]))["search"]["plan"]
+assert 1 < plan["data"] * plan["tensor"] * plan["ulysses"] * plan["ring"] * plan["pipeline"] <= 12, plan
+CHECK
+
 # What --job writes is planned to the same makespan and memory, with alike and with unlike samples; what is kept, dropped
 # and divided comes along.
 replan() {

@@ -75,7 +75,8 @@ static void test_presets_are_whole(void **state) {
       mt_cluster cluster;
       assert_int_equal(mt_cluster_preset(name, sizes[s], &failure, &cluster), MOTET_OK);
       if (mt_cluster_check(&cluster, &failure) != MOTET_OK) fail_msg("%s, %d: %s", name, sizes[s], failure.text);
-      assert_true(cluster.devices >= sizes[s]);
+      assert_int_equal(cluster.devices, sizes[s]); /* not rounded up to whole nodes */
+      assert_true(cluster.levels[cluster.level_count - 1].devices >= sizes[s]);
       assert_true(cluster.fast_level < cluster.level_count);
       for (int32_t l = 1; l < cluster.level_count; l++)
         assert_true(cluster.levels[l].link.bytes_per_second <= cluster.levels[l - 1].link.bytes_per_second);
