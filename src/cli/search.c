@@ -189,7 +189,8 @@ static void print_result(const mt_search_space *space, const mt_search_result *r
   char bytes[32], cap[32];
   mt_text_append(text, "plan        ");
   mt_search_candidate_text(&result->best, text);
-  mt_text_append(text, "\nstep        %.4g s", result->plan.seconds);
+  mt_text_append(text, "\nstep        %.4g s, %.4g samples/s", result->plan.seconds,
+                 space->problem->global_batch / result->plan.seconds);
   if (result->plan.seconds < result->judged_seconds * (1 - 1e-9))
     mt_text_append(text, " (%.4g s before its order was improved)", result->judged_seconds);
   if (strcmp(result->end, "complete") == 0)

@@ -26,6 +26,8 @@ assert all(0 < cell["peak_bytes"] <= 40e9 for cell in d["memory"])
 assert all(cell["at"].split(" of ")[0] in ("FWD", "BWD", "OPTIM", "BWD_INPUT", "BWD_WEIGHT") for cell in d["memory"])
 assert s["runner_up"]["step_seconds"] >= d["step_seconds"] - 1e-12
 CHECK
+motet plan "$job" --search --summary >"$out.text" 2>/dev/null || fail "the search fails as text"
+awk '/^step / { d = $2 * $4 - 16; exit !(d < 0.05 && d > -0.05 && $5 ~ /^samples/) }' "$out.text" || fail "samples a second: $(cat "$out.text")"
 motet verify "$out.json" >/dev/null || fail "the program that -o wrote is not accepted"
 
 # Part of a node is that part, not the whole: 12 devices are not 16.
