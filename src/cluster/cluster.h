@@ -24,7 +24,7 @@ typedef struct mt_device {
   double memory_bytes, memory_bytes_per_second;
   double host_bytes_per_second; /* to host memory, one direction; 0: not stated */
   double host_memory_bytes;     /* its share of the host's; 0: not stated, and then not bound */
-  double matmul_efficiency, attention_efficiency, memory_efficiency; /* of the peaks, at large sizes */
+  double matmul_efficiency, attention_efficiency, memory_efficiency, host_efficiency; /* of peaks, at large sizes */
   double matmul_half_width;  /* a product whose smallest side is this wide reaches half of its efficiency; 0: any
                                 does. Not with compute_units: there tiles decide */
   double compute_units;      /* processors that compute tiles of a product side by side; 0: not known */

@@ -48,6 +48,7 @@ static const row device_rows[] = {
     {"attention_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, attention_efficiency), 0.001, 1, false, false,
      false},
     {"memory_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, memory_efficiency), 0.001, 1, false, false, false},
+    {"host_efficiency", MT_QUANTITY_NUMBER, AT(mt_device, host_efficiency), 0.001, 1, false, false, false},
     {.key = NULL},
 };
 
@@ -285,6 +286,7 @@ motet_status mt_cluster_parse(const char *yaml, size_t bytes, const char *name, 
                           .device = {.matmul_efficiency = 0.8,
                                      .attention_efficiency = 0.6,
                                      .memory_efficiency = 0.8,
+                                     .host_efficiency = 0.78,
                                      .matmul_half_width = 64}};
   motet_status status = mt_yaml_load(yaml, bytes, name, error, &state.document);
   if (status != MOTET_OK) return status;

@@ -161,6 +161,11 @@ void mt_device_layer_seconds(const mt_device *device, const mt_architecture *arc
   seconds->weight_gradient = fmax(maps.weight, host);
 }
 
+double mt_device_host_seconds(const mt_device *device, double bytes) {
+  double rate = device->host_bytes_per_second * device->host_efficiency;
+  return rate > 0 ? bytes / rate : 0;
+}
+
 double mt_device_optimizer_seconds(const mt_device *device, double parameters) {
   return mt_device_moved_seconds(device, ADAM_BYTES * parameters);
 }

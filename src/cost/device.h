@@ -34,6 +34,9 @@ void mt_device_layer_seconds(const mt_device *device, const mt_architecture *arc
 /** Seconds in which @p bytes are read or written. */
 double mt_device_moved_seconds(const mt_device *device, double bytes);
 
+/** Seconds in which @p bytes go to host memory, or come from it; 0 where no link is stated. */
+double mt_device_host_seconds(const mt_device *device, double bytes);
+
 /** Seconds of mixed-precision Adam on @p parameters of a device: weight, gradient, master copy and two moments are
  * read, all but the gradient written: 38 bytes a parameter. */
 double mt_device_optimizer_seconds(const mt_device *device, double parameters);

@@ -164,8 +164,7 @@ void mt_forecast_layer(const mt_forecast *forecast, int32_t layer, const double 
   forecast_bytes(forecast, layer, own, saving, result);
   if (saving == MT_SAVING_HOST) {
     /* Out during the forward, in during the backward; what does not fit behind them is in the open. */
-    double link = forecast->cluster->device.host_bytes_per_second;
-    double moved = link > 0 ? (double)result->host_bytes / link : 0;
+    double moved = mt_device_host_seconds(&forecast->cluster->device, (double)result->host_bytes);
     double backward = result->input_gradient + result->weight_gradient;
     result->forward_exchange += not_hidden(moved, result->forward, 0, &result->hidden_exchange);
     result->recompute_exchange += not_hidden(moved, backward, 0, &result->hidden_exchange);
@@ -268,8 +267,8 @@ static void add_state(const mt_parallel *parallel, double parameters, int32_t co
  * flow shop of three machines whose jobs are alike. */
 static double optimizer_seconds(const mt_device *device, const held_state *held) {
   double update = mt_device_optimizer_seconds(device, held->updated);
-  if (held->host <= 0 || device->host_bytes_per_second <= 0) return update;
-  double way = held->host / device->host_bytes_per_second;
+  double way = mt_device_host_seconds(device, held->host);
+  if (way <= 0) return update;
   return (way + update + way + (BUCKETS - 1) * fmax(way, update)) / BUCKETS;
 }
 

@@ -38,6 +38,7 @@ static int set_up(void **state) {
   for (int l = 0; l < f.cluster.level_count; l++) f.cluster.levels[l].efficiency = 1;
   f.cluster.device.layer_host_seconds = 0;
   f.cluster.device.collective_units = 0;
+  f.cluster.device.host_efficiency = 1;
   const int64_t tokens = TOKENS;
   const mt_shape shape = {.segments = &tokens, .segment_count = 1};
   if (mt_architecture_measure(f.model, &shape, &failure, f.extents) != MOTET_OK) return 1;
@@ -392,6 +393,10 @@ static void test_host_memory(void **state) {
   f->cluster.device.host_bytes_per_second = 1e9;
   mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
   near(there.forward_exchange, (double)kept.saved_bytes / 1e9 - kept.forward);
+  f->cluster.device.host_efficiency = 0.5;
+  mt_forecast_layer(&f->forecast, BLOCK, f->extents, &there);
+  near(there.forward_exchange, (double)kept.saved_bytes / 0.5e9 - kept.forward);
+  f->cluster.device.host_efficiency = 1;
   /* Weights that are gathered for the layer do not travel with its activations. */
   f->parallel.data = 64;
   f->parallel.zero_level = 3;
