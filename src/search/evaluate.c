@@ -457,6 +457,11 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   return MOTET_OK;
 }
 
+/* Whether layers are cut for what a cell's memory holds. */
+static bool memory_cuts(const mt_search_space *space, const mt_search_candidate *candidate) {
+  return candidate->pipeline > 1 && (candidate->manner == MT_MANNER_CHAIN || space->trunk == 0);
+}
+
 /* With the optimizer's states in the device's memory or in the host's. */
 static motet_status evaluate(mt_arena *arena, const mt_search_space *space, const mt_search_candidate *candidate,
                              const mt_search_effort *effort, bool host, motet_error *error, mt_search_plan *plan) {
@@ -472,8 +477,7 @@ static motet_status evaluate(mt_arena *arena, const mt_search_space *space, cons
   motet_status status = take_replica(&m);
   if (status == MOTET_OK) status = measure_layers(&m);
   if (status != MOTET_OK) return status;
-  bool pipelined = candidate->manner == MT_MANNER_CHAIN || space->trunk == 0;
-  double cap = pipelined ? space->problem->memory_bytes : 0.0;
+  double cap = memory_cuts(space, candidate) ? space->problem->memory_bytes : 0.0;
   bool saves = space->problem->savings[MT_SEARCH_RECOMPUTE] || space->problem->savings[MT_SEARCH_OFFLOAD];
   /* Activations that may be dropped do not bind the cut; if they do not fit even so, the fastest cut says by how
    * much.
@@ -503,7 +507,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
   if (status != MOTET_OK || !mt_search_may_host(problem)) return status;
   mt_search_effort less = *effort;
   if (isinf(plan->seconds)) {
-    if (candidate->pipeline == 1) return status; /* no other cut */
+    if (!memory_cuts(space, candidate)) return status; /* no other cut */
   } else {
     bool fits = mt_search_plan_bytes(problem, plan) <= problem->memory_bytes, kept = true;
     for (int32_t l = 0; l < problem->architecture->model->layer_count; l++)
