@@ -84,10 +84,10 @@ static void test_all_candidates(void **state) {
   char trunks[] = "search.trunk=[1f1b, zb1p, zbv, fold]", one[] = "search.trunk=[1f1b]",
        level[] = "search.zero=[3]";
   char nodes[] = "cluster.devices=16", few[] = "search.microbatch=[1]", batch[] = "train.global_batch=32";
-  char chunks[] = "search.trunk=[1f1b, fold, vhalf, dualpipev]", two[] = "search.virtual=[2, 3]",
-       trained[] = "trainable=[vision, projector, llm]", stages[] = "search.pipeline=[2, 4]";
+  char chunks[] = "search.trunk=[1f1b, fold, vhalf, dualpipev]", three[] = "search.virtual=[3]",
+       trained[] = "trainable=[vision, projector, llm]", stages[] = "search.pipeline=[4]";
   char *split[] = {trunks, few}, *whole[] = {one}, *shards[] = {trunks, nodes, few, level, batch},
-       *several[] = {chunks, two, trained, stages, few, batch};
+       *several[] = {chunks, three, trained, stages, few, batch};
   check_against_all(UNIFORM, split, 2);
   check_against_all(VARIED, several, 6);
   check_against_all(VARIED, whole, 1);
