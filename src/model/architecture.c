@@ -212,6 +212,25 @@ motet_status mt_architecture_check_experts(const mt_architecture *architecture, 
                       architecture->title);
 }
 
+motet_status mt_architecture_check_division(const mt_architecture *architecture, int32_t module, int32_t tensor,
+                                            int32_t ulysses, motet_error *error) {
+  const mt_module_facts *facts = &architecture->facts[module];
+  const char *name = architecture->model->modules[module].name;
+  if (facts->heads % ((int64_t)tensor * ulysses) != 0)
+    return mt_error_set(
+        error, MOTET_ERROR_ARGUMENT,
+        "tensor %d x ulysses %d devices cannot share the %lld heads of %s evenly; accepted: a divisor of "
+        "%lld",
+        tensor, ulysses, (long long)facts->heads, name, (long long)facts->heads);
+  if (facts->intermediate % tensor != 0)
+    return mt_error_set(
+        error, MOTET_ERROR_ARGUMENT,
+        "tensor %d devices cannot share the feed-forward width %lld of %s evenly; accepted: a divisor of "
+        "%lld",
+        tensor, (long long)facts->intermediate, name, (long long)facts->intermediate);
+  return MOTET_OK;
+}
+
 /* Of the tokens that `expert_parallel` devices bring, routing may send every one to as many experts of one device
  * as it holds or as a token is sent to; evenly spread, a device gets as many as it brings. */
 double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel) {

@@ -126,6 +126,11 @@ void mt_architecture_cost(const mt_architecture *architecture, int32_t layer, co
 motet_status mt_architecture_check_experts(const mt_architecture *architecture, int32_t expert_parallel,
                                            motet_error *error);
 
+/** MOTET_ERROR_ARGUMENT where @p tensor devices cannot divide the maps of @p module evenly, or they and @p ulysses
+ * its attention's heads. */
+motet_status mt_architecture_check_division(const mt_architecture *architecture, int32_t module, int32_t tensor,
+                                            int32_t ulysses, motet_error *error);
+
 /** Rows that routing may send to one of @p expert_parallel devices, to those that it brings: the worst case. */
 double mt_architecture_worst_routing(const mt_module_facts *facts, int32_t expert_parallel);
 

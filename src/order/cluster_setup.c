@@ -212,6 +212,13 @@ static motet_status choose_degrees(mt_arena *arena, const mt_cluster_job *job, m
   for (int32_t j = 0; j < model->module_count; j++) setup->parallel[j] = all;
   status = place_encoders(job, error, setup);
   if (status != MOTET_OK) return status;
+  for (int32_t j = model->module_count - 1; j >= 0; j--) {
+    const mt_parallel *p = &setup->parallel[j];
+    status = mt_architecture_check_division(setup->architecture, j, p->tensor, p->ulysses, error);
+    bool encoder = j < mt_architecture_trunk(setup->architecture);
+    if (status != MOTET_OK)
+      return refuse(job, encoder ? "parallel.encoder_tensor" : "parallel.tensor", error, status);
+  }
   mt_saving saving = is(job->recompute, "full")        ? MT_SAVING_INPUT
                      : is(job->recompute, "selective") ? MT_SAVING_SELECTIVE
                      : is(job->recompute, "offload")   ? MT_SAVING_HOST

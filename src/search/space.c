@@ -273,9 +273,8 @@ static motet_status list_manners(lister *l) {
 }
 
 static bool tensor_fits(const lister *l, int32_t module, int32_t tensor) {
-  const mt_module_facts *facts = &l->problem->architecture->facts[module];
-  if (facts->heads > 0 && facts->heads % tensor != 0) return false;
-  return facts->intermediate <= 0 || facts->intermediate % tensor == 0;
+  motet_error ignored;
+  return mt_architecture_check_division(l->problem->architecture, module, tensor, 1, &ignored) == MOTET_OK;
 }
 
 /* All work of a step. */
@@ -356,8 +355,7 @@ static motet_status list_cells(lister *l) {
   if (fast > 16) fast = 16;
   motet_status status = MOTET_OK;
   for (int32_t tensor = 1; tensor <= 1024 && status == MOTET_OK; tensor *= 2) {
-    bool usual = tensor <= fast && tensor_fits(l, l->space->trunk, tensor);
-    if (!allowed(&l->problem->tensor, tensor, usual)) continue;
+    if (!tensor_fits(l, l->space->trunk, tensor) || !allowed(&l->problem->tensor, tensor, tensor <= fast)) continue;
     for (int32_t context = 1; context <= 1024 && status == MOTET_OK; context *= 2) {
       bool some = context <= 16 && (context == 1 || l->problem->architecture->decodes_text);
       if (!allowed(&l->problem->context, context, some)) continue;

@@ -72,6 +72,13 @@ answer cluster.memory=4GB 1 'bytes ([0-9.]* GB) at .* more than the cap of 40000
 answer cluster=tpu 2 'presets are'
 answer parallel.tenser=4 2 'parallel.tensor'
 answer parallel.pipeline=0 2 '"key": "parallel.pipeline"'
+# Of 16 heads in the tower and 32 in the decoder none is cut in two, nor shared by more ranks than there are heads.
+answer parallel.tensor=3 2 '"key": "parallel.tensor"'
+answer parallel.tensor=3 2 'tensor 3 x ulysses 1 devices cannot share the 32 heads of llm evenly; accepted: a divisor of 32'
+answer 'parallel.tensor=16 parallel.ulysses=4' 2 'tensor 16 x ulysses 4 devices cannot share the 32 heads of llm'
+answer parallel.tensor=32 2 'the 16 heads of vision'
+answer parallel.tensor=32 2 '"key": "parallel.encoder_tensor"'
+answer 'parallel.tensor=32 parallel.encoder_tensor=16' 0 '"accepted": true'
 # null gives up what the file says, here a number, a list and a text.
 "$MOTET" plan "$out.yaml" --json train.microbatches=null trainable=null parallel.zero=~ workload.images=null >"$out"
 sed -e '/^train:/d' -e '/^trainable:/d' -e 's/, zero: 1//' -e 's/, images: 7x448x448//' "$out.yaml" >"$out.bare.yaml"

@@ -38,6 +38,11 @@ plan = json.load(open(sys.argv[1]))["search"]["plan"]
 assert 1 < plan["data"] * plan["tensor"] * plan["ulysses"] * plan["ring"] * plan["pipeline"] <= 12, plan
 CHECK
 
+# Nor does a job's own list of degrees cut heads in two.
+code=0
+motet plan "$job" --search --json 'search.tensor=[64]' cluster.devices=64 train.global_batch=64 >"$out" 2>/dev/null || code=$?
+[ "$code" = 1 ] && grep -q 'no candidate is legal' "$out" || fail "64 devices share 16 heads: $code, $(cat "$out")"
+
 # What --job writes is planned to the same makespan and memory, with alike and with unlike samples; what is kept, dropped
 # and divided comes along.
 replan() {
