@@ -235,7 +235,13 @@ static int refuse(const mt_search_space *space, const mt_search_result *result, 
   mt_text lightest = {0};
   if (result->lightest_known) mt_search_candidate_text(&result->lightest, &lightest);
   double bytes = result->least_bytes;
-  if (isinf(bytes)) {
+  if (strcmp(result->end, "complete") != 0) {
+    mt_error_set(&error, MOTET_ERROR_ILLEGAL,
+                 "the search ended (%s) before a plan that fits was found: %lld of %lld candidates were looked at; "
+                 "accepted: more time, or fewer values under search",
+                 result->end, (long long)result->evaluated, (long long)result->candidates);
+    mt_error_rule(&error, "degrees", -1, -1, -1);
+  } else if (isinf(bytes)) {
     mt_error_set(&error, MOTET_ERROR_ILLEGAL,
                  "no candidate is legal on %d devices with %d samples a step; accepted: other degrees or a larger "
                  "train.global_batch",
@@ -296,11 +302,10 @@ int mt_search_plan_job(const char *path, int override_count, char *const *overri
   int code;
   if (status != MOTET_OK)
     code = mt_cli_fail(&error, options->json);
-  else if (!result.found && interrupted)
-    code = MT_EXIT_INTERRUPTED;
-  else if (!result.found)
+  else if (!result.found) {
     code = refuse(&space, &result, options->json);
-  else
+    if (interrupted) code = MT_EXIT_INTERRUPTED;
+  } else
     code = present(&space, &result, options);
   mt_plan_free(&result.plan.plan);
   mt_search_problem_destroy(problem);

@@ -137,7 +137,7 @@ static motet_status judge_candidates(run *r, int32_t threads) {
   while (at < space->count && status == MOTET_OK) {
     if (r->options->stop != NULL && r->options->stop(r->options->context)) result->end = "interrupted";
     if (limit > 0 && mt_clock_seconds() - r->begin > limit) result->end = "time limit";
-    if (strcmp(result->end, "complete") != 0) break;
+    if (strcmp(result->end, "complete") != 0 && at > 0) break; /* listing alone may take so long */
     at = fill_batch(r, b, at);
     judge_all(b, threads);
     for (int32_t i = 0; i < b->count && status == MOTET_OK; i++) {

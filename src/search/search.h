@@ -17,7 +17,7 @@ typedef struct mt_search_options {
   int32_t threads;             /* 0: one a core */
   double time_limit;           /* seconds; 0: none */
   int32_t seeds;               /* drawings of the data that the best plan is tried on, beside its own */
-  bool (*stop)(void *context); /* asked between batches; or NULL */
+  bool (*stop)(void *context); /* asked behind each batch; or NULL */
   void (*progress)(void *context, const mt_search_progress *progress); /* or NULL */
   void *context;
 } mt_search_options;

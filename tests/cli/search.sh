@@ -43,6 +43,18 @@ code=0
 motet plan "$job" --search --json 'search.tensor=[64]' cluster.devices=64 train.global_batch=64 >"$out" 2>/dev/null || code=$?
 [ "$code" = 1 ] && grep -q 'no candidate is legal' "$out" || fail "64 devices share 16 heads: $code, $(cat "$out")"
 
+# However early a search ends, some candidates were judged: it has a plan, or says what ended it.
+motet plan "$job" --search --json --time-limit 0.0001 >"$out" 2>/dev/null || fail "no plan in no time: $(cat "$out")"
+python3 - "$out" <<'CHECK' || fail "a search without time"
+import json, sys
+found = json.load(open(sys.argv[1]))
+assert found["accepted"] and found["search"]["end"] == "time limit" and found["search"]["bound"] <= found["step_seconds"]
+CHECK
+code=0
+motet plan "$job" --search --json --time-limit 0.0001 memory=3GB >"$out" 2>/dev/null || code=$?
+[ "$code" = 0 ] || { [ "$code" = 1 ] && grep -q 'ended (time limit) before a plan that fits' "$out"; } ||
+  fail "what fits is not looked at: $code, $(cat "$out")"
+
 # What --job writes is planned to the same makespan and memory, with alike and with unlike samples; what is kept, dropped
 # and divided comes along.
 replan() {
