@@ -43,8 +43,7 @@ static void on_stop_signal(int number) {
 /* MPICH's transport aborts where it cannot read from a rank that was killed: that one is to be named. */
 static void on_abort(int number) {
   (void)number;
-  if (own_board != NULL && mt_board_misses_other(own_board, own_rank))
-    mt_board_at(own_board, own_rank)->state = MT_BOARD_STOPPED;
+  if (own_board != NULL) mt_board_note_abort(own_board, own_rank);
 }
 
 /* A launcher that ends the other ranks after a failure may still send SIGTERM: the handler must not write to a
@@ -366,13 +365,19 @@ static int wait_for_launcher(watch *this, pid_t child, mt_board *board) {
   return status;
 }
 
+/** Ranks that have not begun, as in "1, 3". */
+static int32_t list_absent(const watch *seen, mt_board *board, mt_text *text) {
+  int32_t count = 0;
+  for (int32_t rank = 0; rank < seen->ranks; rank++)
+    if (!has_begun(board, rank)) mt_text_append(text, count++ == 0 ? "%d" : ", %d", (int)rank);
+  return text->failed ? 0 : count;
+}
+
 /** The launcher's end without a word from a rank: ranks that have not begun may be those that were killed. */
 static void tell_absent(const watch *seen, mt_board *board, int code, motet_error *error) {
   mt_text absent = {0};
-  int32_t count = 0;
-  for (int32_t rank = 0; rank < seen->ranks; rank++)
-    if (!has_begun(board, rank)) mt_text_append(&absent, count++ == 0 ? "%d" : ", %d", (int)rank);
-  if (absent.failed || count == 0)
+  int32_t count = list_absent(seen, board, &absent);
+  if (count == 0)
     mt_error_set(error, MOTET_ERROR_FAILED, "the ranks could not be started (launcher's exit code %d)", code);
   else if (count == 1)
     mt_error_set(error, MOTET_ERROR_FAILED,
@@ -386,9 +391,31 @@ static void tell_absent(const watch *seen, mt_board *board, int code, motet_erro
   mt_text_free(&absent);
 }
 
+/** A rank was the first to end of those that had begun; one that had not may have been killed before. */
+static void tell_victim(const watch *seen, int32_t victim, int status, mt_board *board, motet_error *error) {
+  char place[256];
+  mt_text absent = {0};
+  mt_board_describe(board, victim, place, sizeof place);
+  if (WIFSIGNALED(status)) /* and of ranks that end with it any may be first: the place is no more than a hint */
+    mt_error_set(error, MOTET_ERROR_FAILED,
+                 "the ranks' launcher was ended by signal %d (%s), and the job with it: %s", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)), place);
+  else if (seen->was_stopped)
+    mt_error_set(error, MOTET_ERROR_FAILED,
+                 "a rank was stopped (SIGSTOP) for more than %g seconds, and the job with it: %s", STOPPED_SECONDS,
+                 place);
+  else if (list_absent(seen, board, &absent) > 0)
+    mt_error_set(error, MOTET_ERROR_FAILED,
+                 "a rank was killed, and the job with it: one that had not begun, of rank %s, or %s", absent.data,
+                 place);
+  else
+    mt_error_set(error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
+  mt_text_free(&absent);
+}
+
 /** What to say and return when the launcher has ended. */
 static int judge(int status, const watch *seen, mt_board *board, const char *output_dir, bool json) {
-  int32_t victim = seen->victim;
+  int32_t missed = mt_board_missed(board), victim = missed >= 0 ? missed : seen->victim;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (mt_board_reported(board) >= 0) return mt_board_reported(board);
   if (code == 0) return code;
@@ -397,18 +424,7 @@ static int judge(int status, const watch *seen, mt_board *board, const char *out
   motet_error_clear(&error);
   if (victim < 0) victim = mt_board_victim(board);
   if (victim >= 0) {
-    char place[256];
-    mt_board_describe(board, victim, place, sizeof place);
-    if (WIFSIGNALED(status)) /* and of ranks that end with it any may be first: the place is no more than a hint */
-      mt_error_set(&error, MOTET_ERROR_FAILED,
-                   "the ranks' launcher was ended by signal %d (%s), and the job with it: %s", WTERMSIG(status),
-                   strsignal(WTERMSIG(status)), place);
-    else if (seen->was_stopped)
-      mt_error_set(&error, MOTET_ERROR_FAILED,
-                   "a rank was stopped (SIGSTOP) for more than %g seconds, and the job with it: %s",
-                   STOPPED_SECONDS, place);
-    else
-      mt_error_set(&error, MOTET_ERROR_FAILED, "a rank was killed, and the job with it: %s", place);
+    tell_victim(seen, victim, status, board, &error);
     mt_run_failure_write(output_dir, &error);
   } else {
     tell_absent(seen, board, code, &error);

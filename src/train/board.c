@@ -73,13 +73,25 @@ static bool is_gone(int32_t process) {
   return !is_read || pages == '0';
 }
 
-bool mt_board_misses_other(mt_board *board, int32_t rank) {
+void mt_board_note_abort(mt_board *board, int32_t rank) {
+  int32_t missing = 0, last = 0;
   for (int32_t other = 0; other < board->ranks; other++) {
     const mt_board_place *place = mt_board_at(board, other);
-    if (other != rank && place->process > 0 && place->state < MT_BOARD_FINISHED && is_gone(place->process))
-      return true;
+    if (other == rank || place->process <= 0 || place->state >= MT_BOARD_FINISHED || !is_gone(place->process))
+      continue;
+    missing++;
+    last = other;
   }
-  return false;
+  if (missing == 0) return;
+  mt_board_place *own = mt_board_at(board, rank);
+  own->state = MT_BOARD_STOPPED;
+  own->missed = missing == 1 ? last + 1 : 0;
+}
+
+int32_t mt_board_missed(mt_board *board) {
+  for (int32_t rank = 0; rank < board->ranks; rank++)
+    if (mt_board_at(board, rank)->missed > 0) return mt_board_at(board, rank)->missed - 1;
+  return -1;
 }
 
 int32_t mt_board_victim(mt_board *board) {

@@ -27,6 +27,7 @@ typedef struct mt_board_place {
   int64_t step, instruction;
   int32_t kind; /* motet_instruction_kind, -1 between instructions */
   int32_t microbatch;
+  int32_t missed; /* the rank that was gone when this one ended for its sake, and 1; 0: none, or several were */
   char region[48];
 } mt_board_place;
 
@@ -46,11 +47,14 @@ void mt_board_note_report(mt_board *board, int code);
 int mt_board_reported(const mt_board *board);
 
 /**
- * For a rank that is about to abort, also from a signal's handler: whether another rank of this machine is gone.
- * The kernel takes a process's memory before its files, and a message library that misses the memory aborts at
- * once.
+ * For a rank that is about to abort, also from a signal's handler: where another rank of this machine is gone, it
+ * is noted that this one ends for its sake. The kernel takes a process's memory before its files, which may take a
+ * while, and a message library that misses the memory aborts at once; then the launcher ends the others.
  */
-bool mt_board_misses_other(mt_board *board, int32_t rank);
+void mt_board_note_abort(mt_board *board, int32_t rank);
+
+/** The rank that another one missed, or -1. */
+int32_t mt_board_missed(mt_board *board);
 
 /** The rank that ended without saying so, or -1: the one that was killed. */
 int32_t mt_board_victim(mt_board *board);

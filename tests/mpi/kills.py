@@ -94,7 +94,7 @@ def hit(directory, ranks, rank, how, after):
     if code != 3 or len(messages) != 1:
         raise Failure(f"exit code {code}, messages: {text}")
     # One that was killed before it said who it is may be one of several.
-    if not re.search(rf"rank {rank} |ranks (\d+, )*{rank}(, \d+)* have not begun", messages[0]):
+    if not re.search(rf"rank {rank} |ranks (\d+, )*{rank}(, \d+)* have not begun|not begun, of rank (\d+, )*{rank},", messages[0]):
         raise Failure(f"rank {rank} is not named: {messages[0]}")
     print(f"  {how.name} to rank {rank} of {ranks} after {after:.2f} s, {time.monotonic() - killed:.1f} s to the end: {messages[0]}")
     time.sleep(0.3)
