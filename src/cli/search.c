@@ -111,10 +111,6 @@ static json_t *extra_members(const mt_search_space *space, const mt_search_resul
   const mt_plan *plan = &result->plan.plan;
   json_t *members = json_object(), *memory = mt_report_json_memory(plan->program, &plan->verification);
   json_object_set_new(members, "step_seconds", json_real(result->plan.seconds));
-  /* A cell's worst microbatch may need more than the program's own memory says. */
-  for (int32_t r = 0; memory != NULL && r < plan->program->ranks; r++)
-    json_object_set_new(json_array_get(memory, (size_t)r), "peak_bytes",
-                        json_integer((json_int_t)result->plan.cell_bytes[r]));
   json_object_set_new(members, "memory", memory);
   json_object_set_new(members, "search", search_value(space, result));
   return members;

@@ -1,5 +1,6 @@
 #include "order/cluster_job.h"
 
+#include "base/foreign_key.h"
 #include "base/text.h"
 #include "base/yaml.h"
 #include "cluster/quantity.h"
@@ -108,7 +109,17 @@ static int find_key(const char *name) {
   return -1;
 }
 
+static bool key_exists(const char *name) {
+  int found = find_key(name);
+  return found >= 0 && keys[found].kind != KEY_PASSED;
+}
+
 static motet_status unknown(const reader *state, int line, const char *key) {
+  const char *foreign = mt_foreign_key(key, key_exists);
+  if (foreign != NULL)
+    return refuse(state, line, key,
+                  mt_error_set(state->error, MOTET_ERROR_PARSE,
+                               "there is no key '%.60s'; in a job for a cluster '%s' is for that", key, foreign));
   mt_text known = {0};
   for (int k = 0; k < KEYS; k++)
     if (keys[k].kind != KEY_PASSED) mt_text_append(&known, "%s%s", k > 0 ? ", " : "", keys[k].name);

@@ -207,23 +207,20 @@ static motet_status fill_stage(mt_arena *arena, const mt_derivation *derivation,
   return MOTET_OK;
 }
 
-/* A rank computes one thing at a time: of its stages the one that needs most while it computes has it for all.
- * Replicated stages are everywhere; others have what they need beyond those. */
-static void hold_working(const mt_derivation *derivation, tables_room *room) {
+void mt_forecast_hold_working(const mt_derivation *derivation, const int64_t *working, int64_t *held) {
   int32_t replicated = -1;
   for (int32_t s = 0; s < derivation->stage_count; s++)
-    if (derivation->stages[s].rank < 0 && (replicated < 0 || room->working[s] > room->working[replicated]))
-      replicated = s;
-  int64_t everywhere = replicated >= 0 ? room->working[replicated] : 0;
+    if (derivation->stages[s].rank < 0 && (replicated < 0 || working[s] > working[replicated])) replicated = s;
   for (int32_t s = 0; s < derivation->stage_count; s++) {
-    if (derivation->stages[s].rank < 0 || room->working[s] <= everywhere) continue;
-    bool most = true;
+    int32_t rank = derivation->stages[s].rank;
+    if (rank < 0) continue;
+    int64_t there = replicated >= 0 && mt_stage_held(derivation, replicated, rank) ? working[replicated] : 0;
+    bool most = working[s] > there;
     for (int32_t o = 0; o < derivation->stage_count && most; o++)
-      most = derivation->stages[o].rank != derivation->stages[s].rank || room->working[o] < room->working[s] ||
-             (room->working[o] == room->working[s] && o >= s);
-    if (most) room->held[s] += room->working[s] - everywhere;
+      most = derivation->stages[o].rank != rank || working[o] < working[s] || (working[o] == working[s] && o >= s);
+    if (most) held[s] += working[s] - there;
   }
-  if (replicated >= 0) room->held[replicated] += everywhere;
+  if (replicated >= 0) held[replicated] += working[replicated];
 }
 
 /* Microbatches with and without some module's data differ even where their shapes do not. */
@@ -253,7 +250,7 @@ motet_status mt_forecast_tables_make(mt_arena *arena, const mt_derivation *deriv
   for (int32_t s = 0; s < derivation->stage_count && status == MOTET_OK; s++)
     status = fill_stage(arena, derivation, forecast, &shapes, s, error, &room);
   if (status != MOTET_OK) return status;
-  hold_working(derivation, &room);
+  mt_forecast_hold_working(derivation, room.working, room.held);
   int64_t stride = alike ? 0 : 1;
   *tables = (mt_forecast_tables){
       .costs = {.optimizer_seconds = room.optimizer,

@@ -10,6 +10,11 @@
 #include "motet/program.h"
 #include "program/lower.h"
 
+/** A rank computes one thing at a time: of its stages the one that needs most while it computes, @p working
+ * [stages], has it for all, in @p held [stages]. Replicated stages are on all ranks that hold them; others have
+ * what they need beyond those. */
+void mt_forecast_hold_working(const mt_derivation *derivation, const int64_t *working, int64_t *held);
+
 /** What lies in host memory, in bytes of one device. */
 typedef struct mt_host_bytes {
   int64_t *states;      /* [stages] of the optimizer, all the time */

@@ -338,6 +338,7 @@ static motet_status fill_tables(maker *m) {
   motet_status status = m->working == NULL ? allocate_tables(m) : MOTET_OK;
   for (int32_t i = 0; i < m->candidate->microbatches; i++) m->shape[i] = m->place[m->batch->kind[m->microbatch[i]]];
   for (int32_t s = 0; s < m->derivation->stage_count && status == MOTET_OK; s++) status = fill_stage(m, s);
+  if (status == MOTET_OK) mt_forecast_hold_working(m->derivation, m->working, m->fixed);
   return status;
 }
 
@@ -375,14 +376,11 @@ static motet_status make_plan(maker *m, double search_seconds, bool keep, mt_pla
   return mt_plan_make(m->arena, &replica, 1, &options, m->error, plan);
 }
 
-/* Bytes of a device of each cell: what the program holds, and what a stage needs while it computes. */
+/* Bytes of a device of each cell, and of that which needs most. */
 static void weigh(maker *m, const mt_plan *plan, double *bytes) {
   m->result->memory_bytes = m->result->host_bytes = 0.0;
   for (int32_t r = 0; r < m->derivation->ranks; r++) {
-    int64_t working = 0;
-    for (int32_t s = 0; s < m->derivation->stage_count; s++)
-      if (mt_stage_held(m->derivation, s, r) && m->working[s] > working) working = m->working[s];
-    bytes[r] = (double)plan->verification.memory[r].peak_bytes + (double)working;
+    bytes[r] = (double)plan->verification.memory[r].peak_bytes;
     double host = mt_host_bytes_of(m->derivation, &m->host, &plan->verification.memory[r], r);
     if (host > m->result->host_bytes) m->result->host_bytes = host;
     if (bytes[r] <= m->result->memory_bytes) continue;

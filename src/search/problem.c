@@ -3,6 +3,7 @@
 #include "search/problem.h"
 
 #include "algebra/skeleton.h"
+#include "base/foreign_key.h"
 #include "base/text.h"
 #include "base/yaml.h"
 #include "cluster/quantity.h"
@@ -188,12 +189,23 @@ static motet_status read_scalar(reader *r, int line, const key *k, const char *t
 
 static bool is_list(const key *k) { return k->kind == KEY_RANGE || k->kind == KEY_NAMES; }
 
+static bool key_exists(const char *name) {
+  for (int i = 0; i < KEYS; i++)
+    if (strcmp(keys[i].name, name) == 0) return true;
+  return false;
+}
+
 static motet_status unknown(reader *r, int line, const char *name) {
   for (size_t i = 0; i < sizeof passed_over / sizeof *passed_over; i++) {
     size_t length = strlen(passed_over[i]);
     bool section = passed_over[i][length - 1] == '.';
     if (section ? strncmp(name, passed_over[i], length) == 0 : strcmp(name, passed_over[i]) == 0) return MOTET_OK;
   }
+  const char *foreign = mt_foreign_key(name, key_exists);
+  if (foreign != NULL)
+    return fail(r, line, name,
+                mt_error_set(r->error, MOTET_ERROR_PARSE, "there is no key '%.60s'; in a search '%s' is for that",
+                             name, foreign));
   mt_text known = {0};
   for (int i = 0; i < KEYS; i++) mt_text_append(&known, "%s%s", i > 0 ? ", " : "", keys[i].name);
   motet_status status =

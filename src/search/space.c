@@ -109,6 +109,9 @@ static bool allowed(const mt_search_range *range, int32_t value, bool usual) {
   return false;
 }
 
+/* Of degrees these are looked at where a job names none. */
+static bool is_power(int32_t value) { return (value & (value - 1)) == 0; }
+
 /* The load of the table with the candidate's data-parallel width. */
 static motet_status find_load(lister *l, const mt_search_load **load) {
   int32_t together = mt_search_together(&l->now);
@@ -327,8 +330,9 @@ static motet_status list_encoders(lister *l) {
 static motet_status list_experts(lister *l) {
   int64_t experts = l->problem->architecture->facts[l->space->trunk].experts;
   motet_status status = MOTET_OK;
-  for (int32_t expert = 1; expert <= 64 && status == MOTET_OK; expert *= 2) {
-    if (!allowed(&l->problem->expert, expert, true) || (expert > 1 && (experts == 0 || experts % expert != 0)))
+  for (int32_t expert = 1; expert <= 1024 && status == MOTET_OK; expert++) {
+    if (!allowed(&l->problem->expert, expert, expert <= 64 && is_power(expert)) ||
+        (expert > 1 && (experts == 0 || experts % expert != 0)))
       continue;
     l->now.expert = expert;
     status = list_encoders(l);
@@ -354,10 +358,11 @@ static motet_status list_cells(lister *l) {
   int32_t fast = l->problem->cluster.levels[l->problem->cluster.fast_level].devices;
   if (fast > 16) fast = 16;
   motet_status status = MOTET_OK;
-  for (int32_t tensor = 1; tensor <= 1024 && status == MOTET_OK; tensor *= 2) {
-    if (!tensor_fits(l, l->space->trunk, tensor) || !allowed(&l->problem->tensor, tensor, tensor <= fast)) continue;
-    for (int32_t context = 1; context <= 1024 && status == MOTET_OK; context *= 2) {
-      bool some = context <= 16 && (context == 1 || l->problem->architecture->decodes_text);
+  for (int32_t tensor = 1; tensor <= 1024 && status == MOTET_OK; tensor++) {
+    if (!allowed(&l->problem->tensor, tensor, tensor <= fast && is_power(tensor))) continue;
+    if (!tensor_fits(l, l->space->trunk, tensor)) continue;
+    for (int32_t context = 1; context <= 1024 && status == MOTET_OK; context++) {
+      bool some = context <= 16 && is_power(context) && (context == 1 || l->problem->architecture->decodes_text);
       if (!allowed(&l->problem->context, context, some)) continue;
       l->now.tensor = tensor;
       split_context(l, context);

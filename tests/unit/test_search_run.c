@@ -308,6 +308,23 @@ static void test_optimizer_in_host_memory(void **state) {
   }
 }
 
+/* Degrees that a job names are looked at, also those that are no powers of two. */
+static void test_named_degrees(void **state) {
+  (void)state;
+  char config[] = "config=" MOTET_TEST_DATA "/models/SmolVLM-256M-Instruct", tensor[] = "search.tensor=[3]",
+       devices[] = "cluster.devices=6", samples[] = "train.global_batch=4", trainable[] = "trainable=[llm]";
+  char *words[] = {config, tensor, devices, samples, trainable};
+  mt_arena *arena = mt_arena_create();
+  mt_search_space space;
+  mt_search_problem *problem = problem_of("workload: {tokens: 1024, images: 1x512x512}\n", words, 5);
+  mt_search_result result = search(arena, problem, 1, &space);
+  assert_true(result.found);
+  assert_int_equal(result.best.tensor, 3);
+  mt_plan_free(&result.plan.plan);
+  mt_search_problem_destroy(problem);
+  mt_arena_destroy(arena);
+}
+
 /* A generator that two encoders feed side by side. */
 static void test_generator(void **state) {
   (void)state;
@@ -439,6 +456,7 @@ int main(void) {
       cmocka_unit_test(test_memory),
       cmocka_unit_test(test_savings),
       cmocka_unit_test(test_optimizer_in_host_memory),
+      cmocka_unit_test(test_named_degrees),
       cmocka_unit_test(test_generator),
       cmocka_unit_test(test_stop),
       cmocka_unit_test(test_bad_jobs),
