@@ -316,7 +316,7 @@ static void test_named_degrees(void **state) {
   char *words[] = {config, tensor, devices, samples, trainable};
   mt_arena *arena = mt_arena_create();
   mt_search_space space;
-  mt_search_problem *problem = problem_of("workload: {tokens: 1024, images: 1x512x512}\n", words, 5);
+  mt_search_problem *problem = problem_of("workload: {tokens: 2048, images: 1x512x512}\n", words, 5);
   mt_search_result result = search(arena, problem, 1, &space);
   assert_true(result.found);
   assert_int_equal(result.best.tensor, 3);
