@@ -97,6 +97,8 @@ static void test_wrong_jobs_are_told_where_and_why(void **state) {
           "parallel.recompute", 3, "host_bandwidth");
   refused("cluster: ascend-910c-supernode\nmodel: " MODELS "Llama-3.1-8B\nparallel: {optimizer: host}\n",
           "parallel.optimizer", 3, "host_bandwidth");
+  refused("cluster: h100\nmodel: m\ntrain: {steps: 3, micro_batch_size: 2}\n", "train.micro_batch_size", 3,
+          "'workload.samples' is for that");
   refused("cluster: h100\nmodel: m\nparallel: {optimizer: cpu}\n", "parallel.optimizer", 3, "device|host");
   refused("cluster: a100-80gb\nmodel: " MODELS "Llama-3.1-8B\nparallel: {precision: float8}\n",
           "parallel.precision", 3, "states no peak");
