@@ -225,7 +225,8 @@ motet_status mt_cluster_check(const mt_cluster *cluster, motet_error *error) {
   }
   /* The last of the groups that the outermost level joins need not be full. */
   int32_t joined = status == MOTET_OK ? cluster->levels[cluster->level_count - 1].devices : 0;
-  int32_t group = status == MOTET_OK && cluster->level_count > 1 ? cluster->levels[cluster->level_count - 2].devices : 1;
+  int32_t group =
+      status == MOTET_OK && cluster->level_count > 1 ? cluster->levels[cluster->level_count - 2].devices : 1;
   if (status == MOTET_OK && (joined < cluster->devices || joined - cluster->devices >= group))
     status = mt_error_set(error, MOTET_ERROR_PARSE, "the last level joins %d devices, but the cluster has %d",
                           cluster->levels[cluster->level_count - 1].devices, cluster->devices);
