@@ -200,7 +200,7 @@ static void print_result(const mt_search_space *space, const mt_search_result *r
                  result->plan.memory_rank);
   mt_text_append(text, "  by cell  ");
   for (int32_t r = 0; r < result->plan.plan.program->ranks; r++)
-    mt_text_append(text, " %.1f", result->plan.cell_bytes[r] / 1e9);
+    mt_text_append(text, " %.1f", (double)result->plan.plan.verification.memory[r].peak_bytes / 1e9);
   mt_text_append(text, "\n");
   print_reasons(space, result, text);
   if (!isinf(result->runner_up_seconds)) {

@@ -308,7 +308,7 @@ double mt_search_least_bytes(const mt_search_space *space, const mt_search_table
   const mt_architecture *architecture = space->problem->architecture;
   const mt_model *model = architecture->model;
   mt_search_parallels(space, c, parallels);
-  mt_search_place_optimizer(space, mt_search_may_host(space->problem), parallels);
+  mt_search_place_optimizer(space, mt_search_may_save(space->problem, MT_SEARCH_OPTIMIZER), parallels);
   mt_forecast forecast = {
       .architecture = architecture, .cluster = &space->problem->cluster, .parallel = parallels, .microbatches = 1};
   int32_t trunk = model->modules[space->trunk].layer_begin;

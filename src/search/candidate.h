@@ -93,7 +93,6 @@ typedef struct mt_search_plan {
   bool host_optimizer; /* the optimizer's states lie in host memory */
   double host_bytes;   /* in host memory, of the device that has most there */
   double state_bytes;  /* the optimizer's states of the device that needs most */
-  double *cell_bytes;  /* [cells of a replica] */
   mt_plan plan;        /* with @p keep: free with mt_plan_free(); lives in the arena */
   mt_derivation *derivation;
 } mt_search_plan;

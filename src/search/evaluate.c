@@ -376,15 +376,15 @@ static motet_status make_plan(maker *m, double search_seconds, bool keep, mt_pla
   return mt_plan_make(m->arena, &replica, 1, &options, m->error, plan);
 }
 
-/* Bytes of a device of each cell, and of that which needs most. */
-static void weigh(maker *m, const mt_plan *plan, double *bytes) {
+/* What the devices that have most hold, in their own memory and in the host's. */
+static void weigh(maker *m, const mt_plan *plan) {
   m->result->memory_bytes = m->result->host_bytes = 0.0;
   for (int32_t r = 0; r < m->derivation->ranks; r++) {
-    bytes[r] = (double)plan->verification.memory[r].peak_bytes;
-    double host = mt_host_bytes_of(m->derivation, &m->host, &plan->verification.memory[r], r);
+    const motet_rank_memory *memory = &plan->verification.memory[r];
+    double bytes = (double)memory->peak_bytes, host = mt_host_bytes_of(m->derivation, &m->host, memory, r);
     if (host > m->result->host_bytes) m->result->host_bytes = host;
-    if (bytes[r] <= m->result->memory_bytes) continue;
-    m->result->memory_bytes = bytes[r];
+    if (bytes <= m->result->memory_bytes) continue;
+    m->result->memory_bytes = bytes;
     m->result->memory_rank = r;
     m->result->state_bytes = 0.0;
     for (int32_t s = 0; s < m->derivation->stage_count; s++)
@@ -405,9 +405,8 @@ static motet_status is_slow(maker *m, double limit, bool *slow) {
 static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   enum { ROUNDS = 6 };
   double cap = m->space->problem->memory_bytes;
-  double *bytes = MT_ARENA_NEW(m->arena, double, m->derivation->ranks);
   uint8_t *savings = MT_ARENA_NEW(m->arena, uint8_t, m->space->problem->architecture->model->layer_count);
-  if (bytes == NULL || savings == NULL) return no_room(m);
+  if (savings == NULL) return no_room(m);
   int32_t heaviest = m->kinds[0];
   for (int32_t k = 1; k < m->kind_count; k++)
     if (m->kinds[k] < heaviest) heaviest = m->kinds[k];
@@ -417,6 +416,7 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
                                 .candidate = m->candidate,
                                 .derivation = m->derivation,
                                 .forecast = &m->forecast,
+                                .in_host = &m->host,
                                 .extents = m->batch->extents[m->batch->first[heaviest]],
                                 .saved = m->means.saved,
                                 .kept = m->means.kept,
@@ -430,11 +430,11 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
     if (slow) m->result->seconds = m->result->memory_bytes = INFINITY;
     if (status == MOTET_OK && !slow) status = make_plan(m, effort->order_seconds, effort->keep, &plan);
     if (status != MOTET_OK || slow) return status;
-    weigh(m, &plan, bytes);
+    weigh(m, &plan);
     bool dropped = false;
     if (m->result->memory_bytes > cap && round < ROUNDS) {
       status = mt_search_savings_open(&given_up, m->error);
-      dropped = status == MOTET_OK && mt_search_savings_make_room(&given_up, bytes);
+      dropped = status == MOTET_OK && mt_search_savings_make_room(&given_up, plan.verification.memory);
     }
     if (!dropped && status == MOTET_OK) break;
     mt_plan_free(&plan);
@@ -446,7 +446,6 @@ static motet_status plan_within(maker *m, const mt_search_effort *effort) {
   m->result->savings = savings;
   m->result->host_optimizer = m->parallels[0].host_optimizer;
   m->result->microbatch = m->microbatch;
-  m->result->cell_bytes = bytes;
   m->result->derivation = m->derivation;
   if (effort->keep)
     m->result->plan = plan;
@@ -502,7 +501,7 @@ motet_status mt_search_evaluate(mt_arena *arena, const mt_search_space *space, c
                                 const mt_search_effort *effort, motet_error *error, mt_search_plan *plan) {
   const mt_search_problem *problem = space->problem;
   motet_status status = evaluate(arena, space, candidate, effort, false, error, plan);
-  if (status != MOTET_OK || !mt_search_may_host(problem)) return status;
+  if (status != MOTET_OK || !mt_search_may_save(problem, MT_SEARCH_OPTIMIZER)) return status;
   mt_search_effort less = *effort;
   if (isinf(plan->seconds)) {
     if (!memory_cuts(space, candidate)) return status; /* no other cut */

@@ -58,9 +58,10 @@ typedef struct mt_search_problem {
   double time_limit;               /* seconds; 0: none */
 } mt_search_problem;
 
-/** Whether a plan may have the optimizer's states in host memory. */
-static inline bool mt_search_may_host(const mt_search_problem *problem) {
-  return problem->savings[MT_SEARCH_OPTIMIZER] && problem->cluster.device.host_bytes_per_second > 0;
+/** Whether a plan may save memory so: all but recomputation needs a link to the host. */
+static inline bool mt_search_may_save(const mt_search_problem *problem, mt_search_saving saving) {
+  return problem->savings[saving] &&
+         (saving == MT_SEARCH_RECOMPUTE || problem->cluster.device.host_bytes_per_second > 0);
 }
 
 /** Reads a job (YAML). @p overrides are words `key=value`. Errors name file, line and key. */

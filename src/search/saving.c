@@ -1,7 +1,5 @@
 #include "search/saving.h"
 
-#include "order/forecast_costs.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -13,9 +11,8 @@ static void set_prices(mt_search_savings *s) {
   const mt_search_problem *problem = s->space->problem;
   const mt_model *model = problem->architecture->model;
   const bool open[MT_SAVINGS] = {[MT_SAVING_ALL] = true,
-                                 [MT_SAVING_INPUT] = problem->savings[MT_SEARCH_RECOMPUTE],
-                                 [MT_SAVING_HOST] = problem->savings[MT_SEARCH_OFFLOAD] &&
-                                                    problem->cluster.device.host_bytes_per_second > 0};
+                                 [MT_SAVING_INPUT] = mt_search_may_save(problem, MT_SEARCH_RECOMPUTE),
+                                 [MT_SAVING_HOST] = mt_search_may_save(problem, MT_SEARCH_OFFLOAD)};
   mt_forecast forecast = *s->forecast;
   forecast.savings = s->tried;
   memset(s->tried, MT_SAVING_ALL, (size_t)model->layer_count);
@@ -37,19 +34,6 @@ static void set_prices(mt_search_savings *s) {
   }
 }
 
-/* A cell's states in host memory. */
-static double host_states(const mt_search_savings *s, int32_t rank) {
-  double bytes = 0.0;
-  for (int32_t i = 0; i < s->derivation->stage_count; i++) {
-    mt_span span = mt_forecast_span_of(&s->derivation->stages[i]);
-    mt_state_forecast state;
-    if (!mt_stage_held(s->derivation, i, rank)) continue;
-    mt_forecast_state(s->forecast, &span, 0, &state);
-    bytes += (double)state.host_bytes;
-  }
-  return bytes;
-}
-
 motet_status mt_search_savings_open(mt_search_savings *s, motet_error *error) {
   int32_t layers = s->space->problem->architecture->model->layer_count;
   if (s->price != NULL) return MOTET_OK;
@@ -61,7 +45,9 @@ motet_status mt_search_savings_open(mt_search_savings *s, motet_error *error) {
   if (s->cheapest == NULL || s->tried == NULL || s->price == NULL || s->again == NULL || s->host == NULL)
     return mt_error_memory(error, (unsigned long long)layers * sizeof(double), "what layers may give up");
   set_prices(s);
-  for (int32_t r = 0; r < s->derivation->ranks; r++) s->host[r] = host_states(s, r);
+  const motet_rank_memory none = {0}; /* of microbatches: no layer has given up anything yet */
+  for (int32_t r = 0; r < s->derivation->ranks; r++)
+    s->host[r] = mt_host_bytes_of(s->derivation, s->in_host, &none, r);
   return MOTET_OK;
 }
 
@@ -106,10 +92,12 @@ static bool give_up(mt_search_savings *s, int32_t rank, double over) {
   return any;
 }
 
-bool mt_search_savings_make_room(mt_search_savings *s, const double *bytes) {
+bool mt_search_savings_make_room(mt_search_savings *s, const motet_rank_memory *memory) {
   double cap = s->space->problem->memory_bytes;
   bool any = false;
-  for (int32_t r = 0; r < s->derivation->ranks; r++)
-    if (bytes[r] > cap) any |= give_up(s, r, (bytes[r] - cap) * OVER);
+  for (int32_t r = 0; r < s->derivation->ranks; r++) {
+    double over = (double)memory[r].peak_bytes - cap;
+    if (over > 0) any |= give_up(s, r, over * OVER);
+  }
   return any;
 }

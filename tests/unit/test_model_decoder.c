@@ -12,13 +12,18 @@
   "\"hidden_size\": " #hidden ", \"num_hidden_layers\": " #layers ", \"num_attention_heads\": " #heads             \
   ", \"num_key_value_heads\": 8, \"intermediate_size\": " #intermediate ", \"vocab_size\": " #vocabulary
 
-static int64_t count_of(const char *config) {
+static mt_architecture *read_config(mt_arena *arena, const char *config) {
   motet_error error;
   mt_architecture *model;
-  mt_arena *arena = mt_arena_create();
   assert_non_null(arena);
   if (mt_architecture_parse(arena, config, strlen(config), "config.json", &error, &model) != MOTET_OK)
     fail_msg("%s", error.text);
+  return model;
+}
+
+static int64_t count_of(const char *config) {
+  mt_arena *arena = mt_arena_create();
+  mt_architecture *model = read_config(arena, config);
   int64_t count = mt_architecture_parameters(model);
   mt_arena_destroy(arena);
   return count;
@@ -153,11 +158,8 @@ static void test_silent_and_rare_keys(void **state) {
  */
 static double pairs_of(const char *config, int32_t layer) {
   motet_error error;
-  mt_architecture *model;
   mt_arena *arena = mt_arena_create();
-  assert_non_null(arena);
-  if (mt_architecture_parse(arena, config, strlen(config), "config.json", &error, &model) != MOTET_OK)
-    fail_msg("%s", error.text);
+  mt_architecture *model = read_config(arena, config);
   const int64_t segments[] = {3, 10};
   const mt_shape shape = {.segments = segments, .segment_count = 2};
   double extents[MT_EXTENTS];
